@@ -6,6 +6,10 @@ this one, which is the client. A share of the workloads is critical: it names a 
 one lost region would take with it. The rest of them churn all the time: some are scaled every second. Load of the
 planes that survive is compared between a while of that before the loss, and the same while beginning a minute after it. Times
 are as the front door tells them, asked once a second.
+
+`quota_violations` is what the patrols of the surviving regions found broken of S1 to S4, each in its own region. Each must have
+looked since the loss, which it does once a minute, or the run has failed. S5, the quota over all regions together, no patrol
+sees: that is asked by `fairlead bench grid`, by the drill `region-cut` and in every simulated run.
 """
 
 from __future__ import annotations
@@ -161,6 +165,11 @@ class Bench:
         found = [await self.api.metrics(plane) for plane in ("global", *self.there)]
         return sum(sum(page.get("fairlead_invariant_violations_total", {}).values()) for page in found)
 
+    async def looks(self) -> dict[str, float]:
+        """How often the patrol has looked, by region that is left: until it has, what it found is nothing and not none."""
+        pages = {region: await self.api.metrics(region) for region in self.there}
+        return {region: sum(page.get("fairlead_invariant_checks_total", {}).values()) for region, page in pages.items()}
+
     async def lose(self) -> tuple[list[float], float]:
         """Seconds from the loss until each critical workload has its minimum, and how many never had."""
         self.there.remove(LOST)
@@ -187,6 +196,15 @@ def budgets(options: dict[str, Any]) -> list[RecoveryBudget]:
             metadata=Metadata(name="critical", namespace=f"t{number}"), spec=RecoveryBudgetSpec(shapes=(shape,)),
         ))  # fmt: skip
     return out
+
+
+def unseen(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
+    """Regions that are left, and whose patrol has not looked since then."""
+    return [
+        f"nobody looked for broken promises in {region} after the loss"
+        for region, looks in after.items()
+        if looks <= before.get(region, 0.0)
+    ]
 
 
 def broken(never: int, critical: int, violations: float, loads: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -218,14 +236,15 @@ async def main(**options: Any) -> dict[str, Any]:
             await asyncio.sleep(5.0)
             steady_commands, steady_cpu = await bench.load()
             bench.peak_queue = 0
+            looks = await bench.looks()
             lost_at = time.perf_counter()
             took, never = await bench.lose()
             await asyncio.sleep(max(0.0, options["after_seconds"] - (time.perf_counter() - lost_at)))
             commands, cpu = await bench.load()
-            violations = await bench.violations()
+            violations, not_seen = await bench.violations(), unseen(looks, await bench.looks())
             tasks.cancel()
     loads = {"commands": (steady_commands, commands), "cpu": (steady_cpu, cpu)}
-    failures = [*bench.failures, *broken(never, len(bench.critical), violations, loads)]
+    failures = [*bench.failures, *not_seen, *broken(never, len(bench.critical), violations, loads)]
     figures = {
         "filled_s": round(filled, 1),
         "critical": len(bench.critical),

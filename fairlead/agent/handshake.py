@@ -17,11 +17,13 @@ from fairlead.agent.node import Node
 from fairlead.agent.region import Region
 from fairlead.agent.reports import agent_caller
 from fairlead.agent.slot import Slot
+from fairlead.client.plane import Expired
 from fairlead.model.commands import Accepted, Command, Put, PutStatus, Refused
 from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Node as NodeObject
 from fairlead.model.kinds.capacity import NodeSpec, NodeStatus
+from fairlead.model.lifecycle import ON_NODE
 from fairlead.model.meta import Condition, Metadata, set_condition
 
 log = logging.getLogger(__name__)
@@ -62,7 +64,8 @@ class Handshake:
                 node.session, node.registered = session, True
 
     async def tell(self, nodes: Sequence[Node]) -> tuple[int, list[Slot]]:
-        """The inventory. Answers with its revision and the slots to look at: what is not bound any more will be stopped."""
+        """The inventory. Answers with its revision and the slots to look at: what is not bound any more will be stopped. Raises
+        Expired. A feed may be open, and tell of what comes after either answer while it is waited for."""
         told = [node for node in nodes if node.registered and not node.superseded]
         if not told:
             return 0, []
@@ -71,7 +74,9 @@ class Handshake:
         answer = await self._region.inventory([node.held() for node in told])
         for node in told:
             node.object_position = 0  # as with its bindings; the region compares every write that builds on it
-        await self._read(told)  # no feed was open: the region may have closed these nodes for new work, or forgotten them
+        await self._read(told)  # where none was open the region may have closed these nodes for new work, or forgotten them
+        if split_revision(answer.revision)[0] != self._incarnation:
+            raise Expired("a new history began while the inventory was told", 0)
         by_node: dict[str, list[Any]] = {node.name: [] for node in told}
         for change in answer.bindings:
             by_node.setdefault(change.hot.node, []).append(change)
@@ -95,21 +100,24 @@ class Handshake:
 
     async def confirm(self, nodes: Sequence[Node]) -> None:
         """Schedulable, for every node on which nothing runs that the region did not adopt. One whose disk takes nothing could
-        start nothing: it says so, and is not schedulable until it does."""
+        start nothing: it says so, and is not schedulable until it does. That all is said in this incarnation comes last."""
         ready = [node for node in nodes if node.synced and not node.confirmed and not node.superseded and _clean(node)]
         for node in ready:
             status = node.object.status if node.object is not None else NodeStatus()
-            said = status.session == node.session and status.incarnation == node.listed_in
-            node.confirmed = node.remembered.save() and status.schedulable and said
+            node.confirmed = node.remembered.save() and status.schedulable and _said(node, status)
         wanted = [node for node in ready if not node.confirmed and not _told_unsaved(node)]
         if not wanted:
             return
         await self._read([node for node in wanted if node.object is None])
-        sent = [(node, self._status(node, self._confirmed(node))) for node in wanted if node.object is not None]
+        sent = []
+        for node in wanted:
+            if node.object is not None and (status := self._confirmed(node)) != node.object.status:
+                sent.append((node, self._status(node, status)))
         stale = []
         for (node, _), outcome in zip(sent, await self._write(sent), strict=True):
             if isinstance(outcome, Accepted):
-                node.confirmed = not node.remembered.unsaved and node.object is not None and node.object.status.schedulable
+                status = node.object.status if node.object is not None else NodeStatus()
+                node.confirmed = not node.remembered.unsaved and status.schedulable and _said(node, status)
             else:
                 stale.append(node)
         if stale:
@@ -139,7 +147,8 @@ class Handshake:
             health=status.health or "Ready",  # a silence before is the node controller's to forgive
             observed_generation=max(status.observed_generation, generation),
             conditions=conditions,
-            incarnation=node.listed_in,
+            # By this whoever speaks for it next tells what is not to be begun: it stands until the region has heard of all that.
+            incarnation=status.incarnation if _forgoes(node) else node.listed_in,
         )
 
     def _status(self, node: Node, status: NodeStatus) -> PutStatus:
@@ -174,14 +183,24 @@ class Handshake:
         return outcomes
 
 
+def _said(node: Node, status: NodeStatus) -> bool:
+    """All that this session has to say in this incarnation."""
+    return status.session == node.session and status.incarnation == node.listed_in
+
+
+def _forgoes(node: Node) -> bool:
+    """Whether its region believes that something may run here which is not begun (S5)."""
+    bound = (node.current(slot) for slot in node.slots.values() if slot.forgone)
+    return any(each is not None and each.state in ON_NODE for each in bound)
+
+
 def _told_unsaved(node: Node) -> bool:
     """It was said already that nothing can be written, and it is still so."""
     if not node.remembered.unsaved or node.object is None:
         return False
     status = node.object.status
     told = any(condition.type == DISK_FULL and condition.status == "True" for condition in status.conditions)
-    said = status.session == node.session and status.incarnation == node.listed_in
-    return told and not status.schedulable and said
+    return told and not status.schedulable and _said(node, status)
 
 
 def _clean(node: Node) -> bool:

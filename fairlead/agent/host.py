@@ -50,7 +50,7 @@ class Host:
         if settings.fence_file is not None:
             for node in self.nodes.values():
                 node.inherit(read_fence(settings.fence_file, now, node.lease_s), now)
-        self._launcher = Launcher(region, PortRange(*settings.ports, settings.port_begin), settings.drivers)
+        self._launcher = Launcher(region, PortRange(*settings.ports, settings.port_begin), settings.drivers, clock)
         in_force = {f"{name} {key}": text for name, driver in drivers.items() for key, text in driver.in_force().items()}
         self._handshake = Handshake(region, in_force)
         self._holders: dict[tuple[str, str], str] = {}  # which of our nodes a slot was last bound to

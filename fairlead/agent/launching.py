@@ -5,7 +5,7 @@ Owns what an instance is given. Reads the region; starts nothing. Called by fair
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,8 +18,12 @@ from fairlead.client.plane import Expired
 from fairlead.model import codec
 from fairlead.model.kinds.intent import Config, FileMount, Secret, Template
 from fairlead.model.kinds.work import Binding, Revision
+from fairlead.ports import Clock
 
 TEMPLATES_MAX: Final = 2_000
+# A Revision never changes, but another may come under its name and its workload's uid, if the global plane loses the end of its
+# history. What starts a minute later starts that; and what starts together with others reads it once.
+TEMPLATE_FRESH_S: Final = 60.0
 DEFAULT_PORT: Final = "default"  # how an unnamed port is called in reports and endpoints
 
 _revision: Final = codec.decoder(Revision).decode
@@ -40,26 +44,37 @@ def decode_template(raw: bytes) -> Template | None:
     return _template(raw) if raw else None
 
 
+class _Read(NamedTuple):
+    template: Template
+    asked_at: float  # when the region was asked for it last
+
+
 class Launcher:
-    def __init__(self, region: Region, ports: PortRange, drivers: tuple[str, ...]) -> None:
+    def __init__(self, region: Region, ports: PortRange, drivers: tuple[str, ...], clock: Clock) -> None:
         self._region = region
+        self._clock = clock
         self._ports = ports
         self._drivers = drivers
         self._holders: dict[tuple[str, int], list[InstanceId]] = {}  # of the ports of each node
-        self._templates: dict[tuple[str, str, str], Template] = {}  # a Revision never changes; another workload may take its name
+        self._templates: dict[tuple[str, str, str], _Read] = {}  # with the workload's uid: another may take its name
 
     async def template(self, binding: Binding) -> Template:
         tenant, slot = binding.metadata.namespace, binding.spec.slot
         name = f"{slot.workload}.g{binding.spec.generation}"
-        known = (tenant, slot.uid, name)
-        found = self._templates.get(known)
-        if found is not None:
-            return found
-        change = await self._get("revisions", tenant, name)
+        key, now = (tenant, slot.uid, name), self._clock.monotonic()
+        known = self._templates.get(key)
+        if known is not None and now < known.asked_at + TEMPLATE_FRESH_S:
+            return known.template
+        try:
+            template = _revision(await self._get("revisions", tenant, name)).spec.template
+        except NotYet:
+            if known is None:
+                raise
+            template = known.template  # cut off, or on its way out: what runs it is restarted all the same
         if len(self._templates) >= TEMPLATES_MAX:
             self._templates.clear()
-        found = self._templates[known] = _revision(change).spec.template
-        return found
+        self._templates[key] = _Read(template, now)
+        return template
 
     async def prepare(self, slot: Slot, node: NodeDeclaration) -> Launch:
         """Everything for the next run. Raises NotYet or Never."""

@@ -63,6 +63,7 @@ class Node:
         self._history = 0  # the incarnation that known positions belong to
         self.listed_in = 0  # the incarnation whose leader was told last what runs here
         self._asked: dict[tuple[str, str], int] = {}  # the positions that were known when the region was asked last
+        self._left: dict[tuple[str, str], int] | None = None  # since then, and at which; None: the answer was taken in
 
     # --- the region -------------------------------------------------------------------------------------------------------
 
@@ -188,10 +189,14 @@ class Node:
             self.object = None
             self.registered = self.confirmed = False
             return
-        self.object = _node(change.raw)
+        before, self.object = self.object, _node(change.raw)
         status = self.object.status
         if self.session and status.session > self.session:
             self.supersede(f"session {status.session} has begun")
+        elif before is not None and before.metadata.uid != self.object.metadata.uid:
+            # It was deleted and made anew while nothing was heard of it: nobody is registered there, and what this session was
+            # begun on is no more. A heartbeat does not tell, for nobody answers for the new one under a later session.
+            self.registered = self.synced = self.confirmed = False
         elif self.registered and status.session == self.session and not status.schedulable:
             self.confirmed = False
 
@@ -216,6 +221,8 @@ class Node:
         binding = _binding(change.raw) if change.raw is not None else None
         if binding is None or binding.spec.node != self.name:
             self.bound.pop(key, None)
+            if self._left is not None:
+                self._left[key] = change.position
             return self.lives_of(key)
         spec = binding.spec
         outlived = not self.remembered.see(change.tenant, change.name, spec.token)
@@ -248,11 +255,14 @@ class Node:
     def asks(self) -> None:
         """The region's leader is asked now for every binding on this node."""
         self._asked = {key: bound.position for key, bound in self.bound.items()}
+        self._left = {}
 
     def saw_listing(self, revision: int, changes: Iterable[Change]) -> list[Slot]:
-        """Every binding on this node at a revision, by its leader. What was heard since it was asked, and is from later, stands.
-        What was known before does not: a leader has all of it, unless its store lost it, and then it counts for nothing (P6)."""
+        """Every binding on this node at a revision, by its leader. What was heard since it was asked, and is from later, stands:
+        what is bound now, and what is not any more. What was known before does not: a leader has all of it, unless its store lost
+        it, and then it counts for nothing (P6)."""
         position = self.in_history(revision)
+        left, self._left = self._left or {}, None
         self.listed_in = self._history
         for key, bound in self.bound.items():
             if self._asked.get(key) == bound.position:
@@ -260,8 +270,10 @@ class Node:
         self._asked = {}
         listed = set()
         for change in changes:
-            listed.add((change.tenant, change.name))
-            self.saw_binding(change, listed=True)
+            key = (change.tenant, change.name)
+            listed.add(key)
+            if left.get(key, 0) <= position:
+                self.saw_binding(change, listed=True)
         for key, bound in list(self.bound.items()):
             if key not in listed and bound.position <= position:
                 del self.bound[key]
@@ -276,6 +288,8 @@ class Node:
             self.object_position = 0
             for bound in self.bound.values():
                 bound.position = 0
+            if self._left is not None:
+                self._left = {}
         return position
 
     def add(self, slot: Slot) -> Slot:

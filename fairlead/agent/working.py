@@ -205,13 +205,13 @@ class Works:
             await driver.stop(slot.id, grace_s)
 
     async def _forget(self, node: Node, slot: Slot, now: float) -> None:
+        self._launcher.release(slot)  # of one that was prepared, or was to start again, and did not: only output is kept
         keep_until = slot.ended_at + self._settings.keep_ended_s
         if slot.phase == "ended" and now < keep_until:
             self.look_later(slot, keep_until)
             return
         if slot.driver:
             await self._drivers[slot.driver].forget(slot.id)
-        self._launcher.release(slot)  # of one that was prepared and not started after all
         self._waiting.get(slot.node, {}).pop(slot.id, None)
         node.remove(slot)
         self._by_id.pop(slot.id, None)

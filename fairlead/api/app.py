@@ -29,6 +29,7 @@ from fairlead.api.room import Room
 from fairlead.api.rules import Rules, rules_of
 from fairlead.api.watches import Watches
 from fairlead.api.watching import watch
+from fairlead.api.writes import undecided
 from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.planning import Planner
 from fairlead.client.resources import Unreachable
@@ -64,9 +65,8 @@ class Api:
             response = refusal(busy("a plane", error.retry_after_s).spread(self._random))
         except Expired as error:
             response = refusal(expired(str(error)))
-        except Unreachable as error:  # went away in the middle of it; what was sent may have been done
-            detail = f"{error} cannot be reached; ask again with the same Idempotency-Key"
-            response = refusal(Failure(503, detail, retry_after_s=2.0))
+        except Unreachable as error:
+            response = refusal(Failure(503, f"{error} cannot be reached", retry_after_s=2.0))
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
             response = refusal(Failure(500, "an error of the server; its log has the details"))
@@ -94,6 +94,10 @@ class Api:
             return await self._handle(call)
         except Failure as failure:
             raise failure.about(call.resource.plural, call.target.name, call.resource.group) from None
+        except (Unreachable, Expired) as error:
+            if call.may_be_done:
+                raise undecided(call, f"{error} cannot be reached") from error
+            raise
 
     @staticmethod
     def _fixed(request: Request, segments: Sequence[str]) -> Response | None:

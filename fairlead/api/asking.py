@@ -114,7 +114,7 @@ async def _taken_back(call: Call, found: Item) -> bool:
     caller = call.services.rules.caller(call.identity, call.asked)
     if isinstance(caller, Refused):
         raise refused(call, caller)
-    outcome = await call.front.submit(found.member, Command(caller, body))
+    outcome = await call.submit(found.member, Command(caller, body))
     return isinstance(outcome, Accepted) or (isinstance(outcome, Refused) and outcome.reason == "NotFound")
 
 
@@ -183,7 +183,7 @@ async def bind(call: Call) -> Response:
     if why_not is not None:
         raise refused(call, why_not)
     member = (await find(call)).member
-    outcome = await call.front.submit(member, command)
+    outcome = await call.submit(member, command)
     if isinstance(outcome, Refused):
         raise of_refusal(outcome, "SchedulingRequest", call.resource.plural, call.target.name)
     if isinstance(outcome, Unknown):

@@ -26,7 +26,7 @@ from fairlead.api.sealed import opener
 from fairlead.api.spelled import as_applied
 from fairlead.api.tables import Form
 from fairlead.client.planning import Planner
-from fairlead.model.commands import Fault
+from fairlead.model.commands import Command, Fault, Outcome
 from fairlead.model.report import Report
 from fairlead.ports import Clock, Ids
 from fairlead.security.strongbox import Strongbox
@@ -80,6 +80,7 @@ class Call:
         self.region = self.query.get("region", "")  # the only one that is asked, or written to; empty: all
         self.warnings: list[str] = []
         self.rows: Rows | None = None  # which rows of a collection this caller may see; None: all
+        self.may_be_done = False  # a command went to a plane: no answer from here on may say that nothing was done
         self._asked: Ask | None = None
         self._body: bytes | None = None
 
@@ -97,6 +98,10 @@ class Call:
     @property
     def tenant(self) -> str:
         return self.target.tenant or ""
+
+    async def submit(self, member: Member, command: Command) -> Outcome:
+        self.may_be_done = True
+        return await self.front.submit(member, command)
 
     # --- who may -------------------------------------------------------------------------------------------------------
 

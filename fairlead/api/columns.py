@@ -74,6 +74,10 @@ def _partial(region: Any) -> str:
     return said[0].reason if said else "<none>"
 
 
+def _asked_by(outlook: Any) -> str:
+    return ",".join(str(n) for n in sorted({one.policy_revision for one in outlook.spec.services})) or "<none>"
+
+
 def _joined(path: str) -> Callable[[Any], str]:
     found = _at(path)
     return lambda o: ",".join(str(item) for item in found(o) or ()) or "<none>"
@@ -218,6 +222,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Ready", _at("spec.ready"), "Services that would reach their minimum were it lost now.", "integer"),
         Column("Short", _at("spec.short"), "Services that would not.", "integer"),
         Column("Seconds", _at("spec.seconds"), "Until the last of the ready ones serves.", "number"),
+        Column("Policy", _asked_by, "The policy revisions that it was asked by.", wide=True),
     ),
     "repairs": (
         Column("Problem", _at("spec.problem"), "What is out of order."),
@@ -246,6 +251,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Workload", _at("spec.workload"), "Of which workload."),
         Column("Region", _at("spec.region"), "For which region."),
         Column("Gen", _at("spec.generation"), "Of which generation.", "integer"),
+        Column("Policy", _at("spec.policy_revision"), "The policy revision that it was decided by last.", "integer", True),
     ),
     "revisions": (
         Column("Workload", _at("spec.workload"), "Of which workload."),

@@ -24,8 +24,11 @@ from fairlead.api.sealed import record_of
 from fairlead.api.versions import component
 from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
+from fairlead.decide.admission.workload import remarks
+from fairlead.decide.generations import generation_after
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Body, Command, IdempotencyKey, Put, Refused, Unknown
+from fairlead.model.kinds.intent import Workload
 from fairlead.model.meta import Metadata
 from fairlead.model.registry import KindInfo
 from fairlead.security.strongbox import Strongbox
@@ -64,7 +67,15 @@ def decode(call: Call, tree: Any, name: str = "") -> Decoded:
         raise bad_request(f'{kind} in version "v1alpha1" cannot be handled as a {kind}: strict decoding error: {words}')
     for fault in got.warnings:
         call.warn(f'unknown field "{fault.path}"' + fault.message.removeprefix("unknown field"))
+    if isinstance(got.record, Workload):
+        for path, message in remarks(got.record.spec, _rollout_in(tree)):
+            call.warn(f"{path}: {message}")
     return got
+
+
+def _rollout_in(tree: dict[str, Any]) -> dict[str, Any]:
+    """What a workload's words say of rollouts: they are of the right shape, or it would not have been read."""
+    return (tree.get("spec") or {}).get("rollout") or {}
 
 
 @contextmanager
@@ -191,14 +202,20 @@ async def send(call: Call, member: Member, body: Body, old: Any = None) -> Accep
             return why_not
     correlation = rules.correlation(identity, call.request.headers.get("kubectl-session", "")[:64])
     command = Command(caller, body, IdempotencyKey(key, call.digest()) if key else None, correlation=correlation)
-    outcome = await call.front.submit(member, command)
+    outcome = await call.submit(member, command)
     if isinstance(outcome, Unknown):
-        hint = f"; ask for /receipts/{key}" if key else "; read the object to see whether it was made"
-        cause = {"reason": "OutcomeUnknown", "message": outcome.detail, "field": ""}
-        raise Failure(504, f"nobody can say yet whether this took effect: {outcome.detail}{hint}", causes=[cause])
+        raise undecided(call, outcome.detail)
     if isinstance(outcome, Accepted):
         member.saw(outcome.revision)
     return outcome
+
+
+def undecided(call: Call, detail: str) -> Failure:
+    """It may have been done, and this answer cannot tell."""
+    key = key_of(call)
+    hint = f"; ask for /receipts/{key}" if key else "; read the object to see whether it was made"
+    cause = {"reason": "OutcomeUnknown", "message": detail, "field": ""}
+    return Failure(504, f"nobody can say yet whether this took effect: {detail}{hint}", causes=[cause])
 
 
 def contested(call: Call) -> Failure:
@@ -212,6 +229,7 @@ def refused(call: Call, refusal: Refused, name: str = "") -> Failure:
 
 async def stored(call: Call, member: Member, accepted: Accepted, tenant: str, name: str) -> Item | None:
     """The object as the command left it; None: it is gone."""
+    call.may_be_done = True  # by an earlier request, where this one is its repetition
     plural = call.info.plural
     try:
         try:
@@ -234,12 +252,14 @@ def foreseen(call: Call, member: Member, record: Any, item: Item | None, kind: K
         raw, position, incarnation = codec.encode(msgspec.structs.replace(record, metadata=metadata)), 0, member.incarnation
     else:
         old = stored_record(item, call.services.secrets)
+        incarnation, changed = item.incarnation, record.spec != old.spec
         metadata = msgspec.structs.replace(
             old.metadata, labels=given.labels, annotations=given.annotations, owner_references=given.owner_references,
-            generation=old.metadata.generation + (record.spec != old.spec), managed_fields=entries or old.metadata.managed_fields,
+            generation=generation_after(info.plural, old.metadata.generation, changed=changed, incarnation=member.incarnation),
+            managed_fields=entries or old.metadata.managed_fields,
         )  # fmt: skip
         new = msgspec.structs.replace(old, metadata=metadata, spec=record.spec)
-        raw, position, incarnation = codec.encode(new), item.change.position, item.incarnation
+        raw, position = codec.encode(new), item.change.position
     return Item(member, Made(info.plural, given.namespace, given.name, position, raw), incarnation)
 
 

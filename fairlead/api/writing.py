@@ -6,7 +6,6 @@ again, unless the client itself said which version it had seen.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -42,7 +41,6 @@ from fairlead.api.writes import (
     unhidden,
     with_parts,
 )
-from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Delete, Put, PutStatus, Refused
@@ -101,8 +99,7 @@ async def _create(call: Call, tree: Any, decoded: Decoded, operation: managers.O
     if isinstance(outcome, Refused):
         raise refused(call, outcome, name)
     if isinstance(record, Override):
-        with contextlib.suppress(Unreachable, Expired):  # it is made: no answer may say otherwise for want of a count
-            await warn_of_reach(call, member, record)
+        await warn_of_reach(call, member, record)
     if call.dry_run:
         return call.answer(call.form().one(foreseen(call, member, record, None), ""), 201)
     item = await stored(call, member, outcome, record.metadata.namespace, name)

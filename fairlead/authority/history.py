@@ -25,7 +25,17 @@ from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
 from fairlead.model.journal import decode_blob
 from fairlead.ports import Clock
-from fairlead.store.archive import GENESIS, Archive, ArchiveError, BeyondHorizon, ChainBroken, Contents, Gap, Point
+from fairlead.store.archive import (
+    GENESIS,
+    Archive,
+    ArchiveError,
+    BeyondHorizon,
+    ChainBroken,
+    Contents,
+    Gap,
+    LaterIncarnation,
+    Point,
+)
 from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -58,6 +68,7 @@ class History:
         self._began_at: int | None = None  # a checkpoint stands here, and nothing was archived after it yet
         self._began_in = 0  # the incarnation of that
         self._known = GENESIS  # how far the journal was gone over in that incarnation, and held nothing that is not archived
+        self._seen_in = 0  # the latest incarnation that a batch was seen of
         self._trouble = ""  # why its files could not be written, when that was tried last
         self.failures_total = 0
         self._handed: deque[Handed] = deque()  # in the order of their positions
@@ -115,16 +126,20 @@ class History:
             await self._on_thread(partial(self._append_handed, handed))
             return GATHER_S
         at = view()
-        batches = await self._store.tail(await self._feed_from(last, at))
+        start, latest = await self._feed_from(last, at)
+        batches = await self._store.tail(start)
         try:
             if isinstance(batches, Compacted):
                 raise Gap(f"the engine's journal starts after {batches.truncated}, the archive ends at {last}")
             if not batches:
                 return FEED_S
-            await self._on_thread(partial(self._append, batches))
-            self._known = Point(at[2] if at is not None else 0, batches[-1].last)
+            await self._on_thread(partial(self._append, batches, latest))
+            self._known = Point(latest or 0, batches[-1].last)
             many = sum(len(batch.blob) for batch in batches) >= BATCH_BYTES_MAX  # so there is more
             return 0.0 if many else GATHER_S
+        except LaterIncarnation as later:
+            self._seen_in = later.incarnation
+            return 0.0
         except (Gap, ChainBroken) as error:
             # History that nobody has any more, or another history than before: go on from a checkpoint of the present.
             log.warning("history begins anew: %s", error)
@@ -145,20 +160,28 @@ class History:
             end, hashed = Point(incarnation, batch.last), batch.hash
         return taken
 
-    async def _feed_from(self, last: Point, at: tuple[View, State, int, int] | None) -> int:
+    async def _feed_from(self, last: Point, at: tuple[View, State, int, int] | None) -> tuple[int, int | None]:
+        """After which position, and the latest incarnation whose beginning is not before it; None: nothing is."""
+        end = last
         if self._began_at is not None:
-            return max(self._began_at, last.position if last.incarnation == self._began_in else 0)
-        if at is not None and last.position and at[2] > last.incarnation:
+            end = Point(self._began_in, max(self._began_at, last.position if last.incarnation == self._began_in else 0))
+        # A standby may not have heard yet of what it reads.
+        latest = max(self._seen_in, at[2] if at is not None else 0)
+        if end.position and latest > end.incarnation:
             # A restore, or a lost tail: positions went back. Go over the whole journal; what is archived already is known. One
             # look brings a part of it, so the next one goes on behind that.
-            gone_over = self._known.position if self._known.incarnation == at[2] else 0
-            return max((await self._store.head()).truncated, gone_over)
-        return last.position
+            gone_over = self._known.position if self._known.incarnation == latest else 0
+            return max((await self._store.head()).truncated, gone_over), latest
+        return end.position, end.incarnation if end.position else None
 
-    def _append(self, batches: list[Batch]) -> None:
-        for batch in batches:
-            self._archive.append(batch, after_gap=self._began_at is not None)
-            self._began_at = None
+    def _append(self, batches: list[Batch], latest: int | None) -> None:
+        try:
+            for batch in batches:
+                self._archive.append(batch, after_gap=self._began_at is not None, latest=latest)
+                self._began_at = None
+        except LaterIncarnation:
+            self._appended()
+            raise
         self._appended()
 
     def _append_handed(self, handed: list[Handed]) -> None:

@@ -48,11 +48,14 @@ class LeaseTeller:
         self._said: Leases | None = None
         self._next: Leases | None = None  # waits until its position is durable
         self._looked_ms = -EVERY_MS
+        self._taken_back = 0  # when that was looked at: what it rests on may be undone before it is durable
 
     def word(self, now_ms: int) -> GrantWord | None:
         ctx = self._ctx
         if ctx.settings.plane != REGION:
             return None
+        if self._taken_back != ctx.taken_back:
+            self._next, self._taken_back = None, ctx.taken_back
         if self._next is None and now_ms >= self._looked_ms + EVERY_MS:
             self._looked_ms = now_ms
             self._next = self._look()

@@ -371,12 +371,11 @@ class Pipeline:
         self._ctx.state.undo_to(before)
         self._receipts.undone(self._ctx, before)
         self._undone.note(self._lanes.history, before)
-        self._lanes.history += 1
+        self._lanes.history = self._ctx.taken_back = self._lanes.history + 1
         self._early.end("a batch was taken back before it was durable; list again")
         self._chain = self._term.chain
-        self._again.extendleft(
-            [(call, index) for call, index, _ in reversed(follow)]
-        )  # those were judged before what waits there
+        # Those were judged before what waits there.
+        self._again.extendleft([(call, index) for call, index, _ in reversed(follow)])
         self._meters.unavailable_total += 1
         answer: Outcome = Refused("StoreUnavailable", f"{why.reason}: {why.detail}", {}, (), why.retry_after_s)
         if not self._term.valid(self._clock.monotonic()):

@@ -1,22 +1,23 @@
 """`fairlead budget report`: what tenants may use, where it lies, what of it is used, idle or too small; and what is held for
-recovery, borrowed by others, or on nodes that are not heard. Owns the words; every figure is an object's own.
+recovery, borrowed by others, on nodes that are not heard, or too little for the services that name it.
+
+Owns the asking, and what is said where something may not be read; the figures are budget_rows.py's.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
+from fairlead.cli.budget_rows import budget_rows, grant_row, quota_row, short_rows, unlisted, words
 from fairlead.cli.frame import OK, LazyGroup
 from fairlead.cli.kinds import of_model
-from fairlead.cli.output import put_json
+from fairlead.cli.output import note, put_json
 from fairlead.cli.session import Session, on_server, server_options
 from fairlead.cli.show import laid_out, put_lines
+from fairlead.client.rest_errors import Denied
 from fairlead.client.rest_shapes import Query
-from fairlead.model.resources import Resources
-
-_COUNTS: Final = ("held", "claimed", "waiting", "silent", "lent")  # rooms of a shape, as a region says
 
 
 @click.group("budget", cls=LazyGroup)
@@ -32,7 +33,9 @@ async def report(session: Session, as_json: bool) -> int:
     """Show for every quota, grant and recovery budget what is used or held, what is idle, and where it is too small.
 
     Of what a recovery budget holds, BORROWED is in use by others until it is claimed, and idle is what nobody uses. SILENT is
-    held on nodes that are not heard: it can be claimed when they are.
+    held on nodes that are not heard: it can be claimed when they are. A row "if REGION is lost" says how much the services that
+    name a budget would lack then, as readiness has it (fairlead plan --lose-region). Of a quota, LEASE is what an emergency
+    quota in force adds, and until when.
 
     \b
     fairlead budget report
@@ -41,15 +44,15 @@ async def report(session: Session, as_json: bool) -> int:
     Of the tenant that -n or the context names; of all of them where neither does.
     """
     tenant = session.said_tenant or ("" if session.namespace == "default" else session.namespace)
-    kinds = of_model()
-    lists = {}
-    for plural in ("quotas", "grants", "recoverybudgets"):
-        found = (await session.client.list(Query(kinds[plural], tenant))).items
-        lists[plural] = sorted(found, key=lambda one: (one["metadata"].get("namespace", ""), one["metadata"]["name"]))
+    quotas, grants, budgets = [await _found(session, each, tenant) for each in ("quotas", "grants", "recoverybudgets")]
+    regions = [each["metadata"]["name"] for each in await _found(session, "regions", what="regions that have not reported")]
+    overrides = await _overrides(session, tenant)
+    now_ms = int(session.client.clock.wall() * 1000)
     rows = [
-        *(_quota(one) for one in lists["quotas"]),
-        *(_grant(one) for one in lists["grants"]),
-        *(row for one in lists["recoverybudgets"] for row in _budget(one)),
+        *(quota_row(one, overrides, regions, now_ms) for one in quotas),
+        *(grant_row(one) for one in grants),
+        *(row for one in budgets for row in budget_rows(one, regions, now_ms)),
+        *await _short(session, tenant),
     ]
     if as_json:
         put_json({"name": "budget report", "params": {"tenant": tenant}, "results": {"rows": rows}})
@@ -59,60 +62,37 @@ async def report(session: Session, as_json: bool) -> int:
         return OK
     titles = ["KIND", "TENANT", "NAME", "LIMIT", "USED OR HELD", "BORROWED", "IDLE", "SILENT", "TOO SMALL BY", "LEASE"]
     fields = ("kind", "tenant", "name", "limit", "used", "borrowed", "idle", "silent", "short", "lease")
-    put_lines(laid_out(titles, [[_text(row[field]) for field in fields] for row in rows]))
+    put_lines(laid_out(titles, [[words(row[field]) for field in fields] for row in rows]))
     return OK
 
 
-def _quota(one: dict[str, Any]) -> dict[str, Any]:
-    limit, used = _resources(one, "spec", "limits"), _resources(one, "status", "used")
-    idle = limit - used
-    return _row("Quota", one, limit, used, idle, _negative(idle), "")
+async def _found(session: Session, plural: str, tenant: str = "", what: str = "") -> list[dict[str, Any]]:
+    """By tenant and name. `what` is said to be left out where they may not be read; without it, that is an error."""
+    try:
+        found = (await session.client.list(Query(of_model()[plural], tenant))).items
+    except Denied as error:
+        if not what:
+            raise
+        note(f"left out are {what}: {error}")
+        return []
+    return sorted(found, key=lambda one: (one["metadata"].get("namespace", ""), one["metadata"]["name"]))
 
 
-def _grant(one: dict[str, Any]) -> dict[str, Any]:
-    during, used = _resources(one, "spec", "during"), _resources(one, "status", "used")
-    waiting = _resources(one, "status", "waiting")
-    lease = (one.get("spec") or {}).get("leaseSeconds", 0)
-    taken = (one.get("status") or {}).get("acceptedVersion", 0) == (one.get("spec") or {}).get("version")
-    words = f"{lease} s" if taken else f"{lease} s, not taken yet"
-    return _row("Grant", one, during, used, during - used, waiting.as_quantities(), words if lease else "none")
+async def _overrides(session: Session, tenant: str) -> list[dict[str, Any]]:
+    """Of all tenants: an override may be about others than the one it belongs to."""
+    try:
+        return await _found(session, "overrides")
+    except Denied:
+        return await _found(session, "overrides", tenant, what="emergency quotas")
 
 
-def _budget(one: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a region and shape: what it holds, what of that borrowers use, what slots have claimed, what found no place."""
-    out = []
-    for region in (one.get("status") or {}).get("regions") or ():
-        for shape in region.get("shapes") or ():
-            each = Resources.parse(shape.get("requests") or {})
-            held, claimed, waiting, silent, lent = (int(shape.get(name, 0)) for name in _COUNTS)
-            limit, free = each.times(held + claimed + waiting + silent), each.times(held - lent)
-            row = _row("RecoveryBudget", one, limit, each.times(held + claimed), free, each.times(waiting).as_quantities(), "")
-            row |= {"borrowed": each.times(lent).as_quantities(), "silent": each.times(silent).as_quantities()}
-            out.append({**row, "name": f"{row['name']} in {region.get('region', '')}"})
-    return out
-
-
-def _row(
-    kind: str, one: dict[str, Any], limit: Resources, used: Resources, idle: Resources, short: dict[str, str], lease: str
-) -> dict[str, Any]:
-    meta = one["metadata"]
-    left = Resources(max(0, idle.cpu), max(0, idle.memory), ((name, max(0, n)) for name, n in idle.scalars))
-    return {
-        "kind": kind, "tenant": meta.get("namespace", ""), "name": meta["name"], "limit": limit.as_quantities(),
-        "used": used.as_quantities(), "borrowed": {}, "idle": left.as_quantities(), "silent": {}, "short": short, "lease": lease,
-    }  # fmt: skip
-
-
-def _negative(idle: Resources) -> dict[str, str]:
-    over = Resources(max(0, -idle.cpu), max(0, -idle.memory), ((name, max(0, -n)) for name, n in idle.scalars))
-    return over.as_quantities()
-
-
-def _resources(one: dict[str, Any], part: str, field: str) -> Resources:
-    return Resources.parse((one.get(part) or {}).get(field) or {})
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{name}={amount}" for name, amount in value.items()) or "-"
-    return str(value) or "-"
+async def _short(session: Session, tenant: str) -> list[dict[str, Any]]:
+    outlooks = await _found(session, "regionoutlooks", what="what readiness says is short")
+    if not any((one.get("spec") or {}).get("short") for one in outlooks):
+        return []
+    workloads = await _found(session, "workloads", tenant, what="the services that are short")
+    named = {(one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in workloads}
+    left = unlisted(outlooks)
+    if left:
+        note(f"{left} more services would fall short than readiness lists: more may be missing")
+    return short_rows(outlooks, named, tenant)

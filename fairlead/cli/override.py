@@ -19,7 +19,6 @@ from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
 from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
-from fairlead.cli.touching import override_of, touched
 from fairlead.cli.writing import confirmed, how, suffix, write_options, yes_option
 from fairlead.client.rest_errors import Conflict
 from fairlead.client.rest_shapes import GROUP, VERSION, Query, Write
@@ -79,18 +78,29 @@ async def create(session: Session, kind: str, name: str, reason: str, ttl: float
     if parameters:
         spec["parameters"] = dict(_pair(text) for text in parameters)
     manifest = _manifest(session.namespace, name, spec)
-    note(f"override {session.namespace}/{name}, {kind} for {int(ttl)} s, touches:")
-    for line in await touched(session, override_of(manifest)):
-        note(f"  {line}")
+    overrides, write = of_model()["overrides"], how(session, dry_run, idempotency_key)
+    note(f"override {session.namespace}/{name}, {kind} for {int(ttl)} s")
+    if dry_run == "client":
+        note("what it touches is the server's to say: --dry-run server")
     if dry_run == "none":
+        await _told_first(session, manifest, write)
         confirmed(yes, f"Order {kind} {name}?")
     if dry_run != "client":
-        write = how(session, dry_run, idempotency_key)
-        await session.client.create(of_model()["overrides"], session.namespace, manifest, write)
+        await session.client.create(overrides, session.namespace, manifest, write)
     click.echo(f"override/{name} created{suffix(dry_run)}")
     if kind in APPROVED_KINDS:
         note(f"it has no effect until another person says 'fairlead override approve {name} -n {session.namespace}'")
     return OK
+
+
+async def _told_first(session: Session, manifest: dict[str, Any], write: Write) -> None:
+    """The server tries it, and says in warnings what it would touch; the write itself says none of them again."""
+    try:
+        trial = write._replace(dry_run=True, key="")
+        await session.client.create(of_model()["overrides"], session.namespace, manifest, trial)
+    except Conflict:
+        if not write.key:  # Under a key it may be there because this very request was made before: the write knows.
+            raise
 
 
 def _manifest(namespace: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from fairlead.model.kinds.policy import Canary, PolicyChannelSpec, PolicyChannel
 
 # Fields whose items have names, what one is called, and what it means to those who used it that it is gone.
 _NAMED: Final = (
-    ("workload_classes", "workload class", "work of it waits as Misconfigured"),
-    ("priority_classes", "priority class", ""),
+    ("workload_classes", "workload class", "work of it waits as Misconfigured, and is not recovered"),
+    ("priority_classes", "priority class", "a workload that names it waits as Misconfigured, and is not recovered"),
     ("scores", "score", ""),
 )
 _WORDS: Final = (("gates", "gate"), ("extensions", "extension"))

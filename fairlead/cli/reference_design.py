@@ -59,7 +59,7 @@ _MEASURED: Final = (
      "[scheduling](../scheduling.md)"),
     ("skew: how much quota lies in the wrong region, and for how long", "`fairlead bench fairness`", "[quota](../quota.md)"),
     ("skew of placements", "`fairlead_region_skew_ratio`", "[scheduling](../scheduling.md#which-region)"),
-    ("calls across the boundary", "`fairlead_coordination_calls_total`", "none for a bind: `tests/controllers/test_quota.py`"),
+    ("calls across the boundary", "`fairlead_coordination_calls_total`", "none for a bind: `tests/sim/races/test_calls.py`"),
     ("what recovery adds to the planes' load", "`fairlead bench recovery`", "[recovery](../recovery.md)"),
 )  # fmt: skip
 

@@ -75,6 +75,7 @@ class Line:
         self._plane_ms = 0
         self._at = 0.0
         self.connects_total = 0
+        self.calls_total = 0  # sent to the other end: each question, and each command of those that go together
 
     @property
     def connected(self) -> bool:
@@ -148,6 +149,8 @@ class Line:
         if not hello.leading:
             self._prefer(hello.leader)
             return False
+        if self._is_behind(hello):
+            return False
         self._unfollows = hello.version >= UNFOLLOWS
         self._note(hello.revision, hello.plane_ms)
         self.connects_total += 1
@@ -155,6 +158,10 @@ class Line:
         self._connected.set()
         self._tell_attendance()
         return True
+
+    def _is_behind(self, hello: Hello) -> bool:
+        """It was deposed while it stood still, and has yet to find out: what it shows is older than what was shown here (S15)."""
+        return hello.revision < self._revision
 
     def _prefer(self, address: str) -> None:
         if address and address in self._addresses:
@@ -215,9 +222,11 @@ class Line:
         feed.end(_end_of(kind, rest))
         del self._feeds[number]
 
-    async def _ask(self, operation: str, *arguments: Any, read: Callable[[Any], T], places: Places | None = None) -> T:
+    async def _ask(
+        self, operation: str, *arguments: Any, read: Callable[[Any], T], places: Places | None = None, calls: int = 1
+    ) -> T:  # fmt: skip
         """Raises Ask, Overloaded or Closed; Closed also for an answer that cannot be read. Without places, for what the other end
-        answers at once."""
+        answers at once. `calls`: as how many it counts."""
         if self._channel is None:
             raise NotSent("there is no connection")
         number, frame = self._numbered(operation, arguments)
@@ -226,6 +235,7 @@ class Line:
             if not self._connected.is_set():  # it broke meanwhile
                 places.give_back()
                 raise NotSent("there is no connection")
+        self.calls_total += calls
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = (future, places)
         self._outgoing.put_nowait(frame)

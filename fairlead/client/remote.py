@@ -36,6 +36,7 @@ from fairlead.client.remote_feed import Heard, RemoteChange, RemoteFeed, change_
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Command, Outcome, Refused, Unknown
+from fairlead.model.ids import split_revision
 from fairlead.model.lifecycle import Role
 from fairlead.observe.timeline import Step
 
@@ -53,7 +54,8 @@ class RemotePlane(Line):
             return [nobody for _ in commands]
         try:
             places = self._writes if commands[0].caller.role in _PEOPLE else self._system
-            return await self._ask("submit", encode_commands(commands), read=outcomes_of(len(commands)), places=places)
+            sent, count = encode_commands(commands), len(commands)
+            return await self._ask("submit", sent, read=outcomes_of(count), places=places, calls=count)
         except Overloaded as error:
             return [Refused("Overloaded", str(error), retry_after_s=error.retry_after_s) for _ in commands]
         except NotSent:
@@ -66,6 +68,7 @@ class RemotePlane(Line):
     async def list(self, plural: str) -> Sequence[RemoteChange]:
         out: list[RemoteChange] = []
         tenant = name = ""
+        history = 0
         while True:
             try:
                 await self._connection()
@@ -73,6 +76,10 @@ class RemotePlane(Line):
             except (Closed, Ask) as error:
                 raise Expired(f"{plural} could not be listed: {error}", 0) from error
             self._revision = max(self._revision, page.revision)
+            newest = split_revision(self._revision)[0]
+            if split_revision(page.revision)[0] != newest or history not in (0, newest):
+                raise Expired(f"{plural} were listed in two incarnations of the plane; list again", 0)
+            history = newest
             out += [change_of(row) for row in page.rows]
             tenant, name = page.next_tenant, page.next_name
             if not name:
@@ -97,6 +104,7 @@ class RemotePlane(Line):
             feed.end(Expired("there is no connection", 0))
             return feed
         self._feeds[number] = feed
+        self.calls_total += 1
         self._outgoing.put_nowait(frame)
         return feed
 

@@ -57,7 +57,7 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     schedulers: int = 1  # how many a region's leader runs, 0 to 64; each has a part of the workloads
     lease_ttl_s: float = 10.0  # of leadership: a lost leader is replaced after this; the same for every server of the plane
     node_lease_s: float = 15.0  # 1 to 3600: a node that is not heard for so long is Unknown; agents are told
-    slot_lease_s: float = 60.0  # of slots that are exclusive everywhere: they stop when the global plane is away for longer
+    slot_lease_s: float = 60.0  # alike in all regions: what runs once in the world stops when the global plane is away longer
     grant_lease_s: int = 600  # of the grants that regions are leased; the global plane says it
     repair_period_s: float = 10.0  # between looks for what nobody looks after any more; its owner has three of them first
 

@@ -40,6 +40,7 @@ from fairlead.observe.metrics import METRICS
 from fairlead.observe.patrol import Patrol
 from fairlead.observe.stalls import LoopStalls
 from fairlead.observe.sums import CERTIFICATE_END
+from fairlead.plugins import NO_PLUGINS, Loaded
 from fairlead.ports import Clock
 from fairlead.scheduler.scheduler import Scheduler
 from fairlead.security.tls import Ends
@@ -50,6 +51,9 @@ _PAGE_BYTES: Final = resource.getpagesize()
 class Linked(Protocol):
     @property
     def connected(self) -> bool: ...
+
+    @property
+    def calls_total(self) -> int: ...
 
 
 @runtime_checkable
@@ -92,11 +96,14 @@ class Server(Protocol):
 
 
 class ServerMetrics:
-    def __init__(self, server: Server, service: PlaneService, clock: Clock, outside: object = None) -> None:
+    def __init__(
+        self, server: Server, service: PlaneService, clock: Clock, outside: object = None, plugins: Loaded = NO_PLUGINS
+    ) -> None:
         self._server = server
         self._service = service
         self._clock = clock
         self._outside = outside if isinstance(outside, Certified) else None
+        self._plugins = {"loaded": len(plugins.taken), "failed": len(plugins.left_out)}
         self._api = ApiMeters()
         self._stalls = LoopStalls(clock)
         self._figures: Figures = server.authority.figures()
@@ -115,23 +122,24 @@ class ServerMetrics:
 
     async def text(self) -> bytes:
         async with self._asked:
-            page = Page()
-            page.announce(*METRICS)
-            self._process(page)
-            self._requests(page)
-            await self._plane(page)
-            for component in self._server.components:
-                self._component(page, component)
-                if isinstance(component, Runtime):
-                    self._controller(page, component)
-                    if component.info.plane == GLOBAL and GLOBAL in self._server.peers:
-                        page.put("coordination_calls_total", component.meters.commands_total, boundary=component.info.plane)
-                elif isinstance(component, Scheduler):
-                    self._scheduler(page, component)
-                elif isinstance(component, Narrator):
-                    self._narrator(page, component)
-            self._agents(page)
-            return await asyncio.to_thread(page.render)
+            return await asyncio.to_thread((await self.page()).render)
+
+    async def page(self) -> Page:
+        page = Page()
+        page.announce(*METRICS)
+        self._process(page)
+        self._requests(page)
+        await self._plane(page)
+        for component in self._server.components:
+            self._component(page, component)
+            if isinstance(component, Runtime):
+                self._controller(page, component)
+            elif isinstance(component, Scheduler):
+                self._scheduler(page, component)
+            elif isinstance(component, Narrator):
+                self._narrator(page, component)
+        self._agents(page)
+        return page
 
     # --- the process -----------------------------------------------------------------------------------------------------
 
@@ -143,6 +151,10 @@ class ServerMetrics:
         page.histogram("loop_stall_seconds", self._stalls.late)
         for name, peer in self._server.peers.items():
             page.put("peer_connected", float(peer.connected), peer=name)
+            if name == GLOBAL:  # whoever is a region's asks there by this one way; what goes to regions is people's, passed on
+                page.put("coordination_calls_total", peer.calls_total, boundary=name)
+        for state, count in self._plugins.items():
+            page.put("plugins", count, state=state)
         page.put("channel_connections", self._service.connections)
         self._certificates(page)
 

@@ -122,7 +122,7 @@ class PlaneServer:
         self.local.explains = explains
         self._directory = AccessDirectory(self.local, clock)
         self.authenticator = Authenticator(self._directory, region=config.region, oidc=oidc_of(config))
-        self._metering = ServerMetrics(self, self._service, clock, self._outside)
+        self._metering = ServerMetrics(self, self._service, clock, self._outside, plugins)
         self._parts: list[Part] = []
         self.patrol = Patrol()
         self.ledger = LedgerPatrol(self.authority, clock)

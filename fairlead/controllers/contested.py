@@ -1,7 +1,7 @@
 """What a controller wrote, shown to the detector of fights: every spec, and every status that says again what it said before.
 
-Owns what of a command is compared, and what waits while a fight is damped: the key it was written for; of a sweep, which has
-none of its own, the object; where slots are moved to and fro, overflow of that workload. The memory and the verdict are
+Owns what of a command is compared, and what waits while a fight is damped: the key it was written for; the object, where that
+key stands for many, or for a sweep; where slots are moved to and fro, overflow of that workload. The memory and the verdict are
 decide/oscillation.py's. Called by the runtime with everything that took effect, which is hundreds of statuses a second: of these
 only the last one of each object is kept, and looked at again.
 """
@@ -26,8 +26,8 @@ SWEEP: Final[Name] = ("", "sweep")  # what a sweep came to is sent under this ke
 _STATUS: Final = 0  # stands for whatever status it was: `repeats` has compared it
 
 
-def contested(fights: Oscillation, view: View, key: Name, body: Body, now_ms: int) -> Fight | None:
-    """What two writers undo for each other, if this is that."""
+def contested(fights: Oscillation, view: View, key: Name | None, body: Body, now_ms: int) -> Fight | None:
+    """What two writers undo for each other, if this is that. `key` waits then; None: the object."""
     written = _written(body)
     if written is None:
         return None
@@ -35,7 +35,7 @@ def contested(fights: Oscillation, view: View, key: Name, body: Body, now_ms: in
         # Not the key: what recovery orders for this workload goes on.
         view.moves_held = {each: ms for each, ms in view.moves_held.items() if ms > now_ms} | {fight.object[1:]: fight.until_ms}
         return fight
-    waits, seen = written if key == SWEEP else key, _metadata(view.cache, *written)
+    waits, seen = key or written, _metadata(view.cache, *written)
     if isinstance(body, PutStatus):
         if body.kind in _COMPLETED or not fights.repeats(written, body.status):
             return None
@@ -46,9 +46,11 @@ def contested(fights: Oscillation, view: View, key: Name, body: Body, now_ms: in
     return fights.wrote(waits, written, hash(codec.encode(body.object.spec)), seen or body.object.metadata, now_ms)
 
 
-def not_held_back(fights: Oscillation, bodies: Sequence[Body], now_ms: int) -> list[Body]:
-    """Of what a sweep came to, all but what would go on with a fight that is damped: the rest of the round is not held up."""
-    return [body for body in bodies if not ((found := _written(body)) and fights.damped_until_ms(found, now_ms))]
+def not_held_back(fights: Oscillation, bodies: Sequence[Body], now_ms: int) -> tuple[Sequence[Body], int]:
+    """Of what a look at many objects came to, all but what would go on with a fight that is damped: the rest is not held up. And
+    when the first of that may be written; 0: there is none."""
+    held = [fights.damped_until_ms(found, now_ms) if (found := _written(body)) else 0 for body in bodies]
+    return [body for body, until_ms in zip(bodies, held, strict=True) if not until_ms], min(filter(None, held), default=0)
 
 
 def _written(body: Body) -> Key | None:

@@ -46,7 +46,8 @@ class Controller(Protocol):
     version of it is asked for, and not the one before as well. `by_spec`: the kinds of which it reads no status, so that a
     change of that alone wakes nobody. `touch`: told when its plane has answered about its lease. And `judges_silence`, of one
     that hears no nodes and yet tells who is silent: `since_ms` of its view begins anew when its process stood still.
-    `speaks_for_other`: its lease is the second plane's sign of life, and is renewed only while that plane vouches for itself."""
+    `speaks_for_other`: its lease is the second plane's sign of life, and is renewed only while that plane vouches for itself.
+    `for_many`: a key of it stands for many objects, none of which waits for another: a fight over one holds back that one."""
 
     @property
     def name(self) -> str:

@@ -62,19 +62,19 @@ def _waits_for_capacity(assignment: Assignment) -> bool:
     return any(why.reason == "WaitingForCapacity" for why in assignment.status.pending)
 
 
-def _is_over(assignment: Assignment) -> bool:
+def is_over(assignment: Assignment) -> bool:
     """Nothing of it is to run: it is suspended, or a job that has ended."""
     spec, said = assignment.spec, assignment.status.conditions
     return spec.suspend or (spec.job is not None and any(c.type in ("Complete", "Failed") and c.status == "True" for c in said))
 
 
 def _same_gift(one: Assignment, other: Assignment) -> bool:
-    return one.spec == other.spec and _is_over(one) == _is_over(other)
+    return one.spec == other.spec and is_over(one) == is_over(other)
 
 
 def given_by(assignment: Assignment) -> Resources:
     order = assignment.spec
-    if _is_over(assignment):
+    if is_over(assignment):
         return NOTHING
     running = min(order.job.parallelism, size(order.slots)) if order.job is not None else size(order.slots)
     return order.requests.times(running)

@@ -20,7 +20,7 @@ from fairlead.controllers.demand import demand_of, kept
 from fairlead.controllers.touch import Touch
 from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.apart import is_unreported, looked
-from fairlead.decide.granting import answered, ended_early, next_question, outrun, take
+from fairlead.decide.granting import answered, ended_early, ends_sooner, next_question, outrun, take
 from fairlead.decide.grants import limits_of
 from fairlead.decide.leasing import Versions, installed, said, taken
 from fairlead.decide.merging import Local, merged, words
@@ -39,6 +39,7 @@ from fairlead.ports import Clock
 TERM: Final[Name] = ("", "term")
 SAY_MS: Final = 1000  # at most so often a tenant
 ASK_AGAIN_MS: Final = 5000  # while nothing was ever answered
+TAKE_AGAIN_MS: Final = 30_000  # an offer on the same state: it may have been the store that refused it, and not what is used
 
 
 def _tenant(item: Item) -> str:
@@ -59,7 +60,8 @@ class GrantController:
         self._touch = touch  # with the global plane; None: nobody knows of any
         self._began: float | None = None  # when it first looked at that
         self._said: dict[str, tuple[int, object]] = {}  # tenant -> when, and the estimate it was said on
-        self._took: dict[str, tuple[int, int]] = {}  # tenant -> which offer it tried to take, on which state of the grant
+        # Tenant -> which offer it tried to take, on which state of the grant; and when.
+        self._took: dict[str, tuple[tuple[int, int], int]] = {}
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
@@ -131,7 +133,7 @@ class GrantController:
     def _ask(self, view: View, item: Item, now_ms: int) -> Result:
         term: GrantTerm = item.object
         if answered(term, view.incarnation):
-            early = self._outrun(view, term)
+            early = self._outrun(view, term) or self._sooner(view, term)
             if early:
                 return Result(early, now_ms + 50)
             new = taken(term, self._installed(view), view.incarnation, now_ms)
@@ -159,6 +161,12 @@ class GrantController:
                 out.append(_grant_status(view, item, ended_early(item.object, term)))
         return out
 
+    def _sooner(self, view: View, term: GrantTerm) -> list[Body]:
+        """Before the leases go on: what is over sooner than was known here is not placed on any longer."""
+        grants = [item for item in view.cache.all("grants") if item.key[1] == self._region]
+        ends = [(item, ends_sooner(item.object, term)) for item in grants if item.hot.status.emergency_end_time is not None]
+        return [_grant_status(view, item, status) for item, status in ends if status is not None]
+
     # --- one tenant ----------------------------------------------------------------------------------------------------------
 
     def _stand(self, view: View, item: Item, term: GrantTerm | None, now_ms: int) -> Result:
@@ -172,12 +180,13 @@ class GrantController:
         status = replace(grant.status, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
         offer = take(grant, term, view.incarnation, limits_of(grant.status.used))
         tried = (grant.spec.version, item.position)
-        if not isinstance(offer, str) and self._took.get(tenant) == tried:
+        took, at_ms = self._took.get(tenant, (None, 0))
+        if not isinstance(offer, str) and took == tried and now_ms < at_ms + TAKE_AGAIN_MS:
             # The same was refused: more is used by now than was said last. Said alone, it says how much.
             if now_ms < said_ms + SAY_MS:
                 return Result((), said_ms + SAY_MS)
         elif not isinstance(offer, str):
-            self._took[tenant] = tried
+            self._took[tenant] = tried, now_ms
             status = replace(offer, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
         elif status == grant.status and told == estimate:
             return Result()

@@ -32,13 +32,12 @@ from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.quota import GrantTermStatus
 from fairlead.model.kinds.work import Assignment
-from fairlead.model.meta import MIRRORED_UID, Metadata
+from fairlead.model.meta import HISTORY, MIRRORED_GENERATION, MIRRORED_UID, Metadata
 from fairlead.model.registry import KINDS
 
 UID: Final = MIRRORED_UID
-GENERATION: Final = "fairlead.dev/mirrored-generation"
+GENERATION: Final = MIRRORED_GENERATION
 FINALIZER: Final = RELEASED
-HISTORY: Final = "fairlead.dev/history"  # on what runs once in the world: the incarnation of the global plane it was copied in
 UP: Final = MIRROR_UP  # and the region: the lease under which it reports; its renewals are the region's sign of life
 
 # In this order: a channel names policies, an assignment its revision.

@@ -1,6 +1,7 @@
 """Since when services have had no place in regions that are heard, or too few that serve there, of their own or of those that
-stand in, by the global plane's clock. In memory: who is new counts from its first look. Decides nothing about what follows. Used
-by the recovery controller, in each look for every service.
+stand in, by the global plane's clock. In memory: who is new counts from its first look. While a region is silent and not lost
+nothing about it is counted, and nothing begins anew: one that stutters would else never have lacked anything for long. Decides
+nothing about what follows. Used by the recovery controller, in each look for every service.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from fairlead.decide.recovery import Regions, Service
 from fairlead.model.kinds.work import Assignment
 
 PROVEN_MS: Final = 10_000  # two looks: without a probe a program that cannot live serves for a moment each time it is started
-Mark = tuple[str, str, Literal["own", "all", "serving"]]  # workload uid, region; what there was too little of, and of what
+What = Literal["own", "all", "serving"]
+Mark = tuple[str, str, What]  # workload uid, region; what there was too little of, and of what
+_WHAT: Final[tuple[What, ...]] = ("own", "all", "serving")
 
 
 class NoPlace:
@@ -30,9 +33,11 @@ class NoPlace:
         self._served_before = self._served
         self._tried: dict[tuple[str, str], Tried] = {}  # where what stood in did not come up, as long as the order lasts
         self._tried_before = self._tried
+        self._looked_ms = self._passed_ms = 0  # the look before, and how long ago that was
 
-    def begin(self) -> None:
+    def begin(self, now_ms: int) -> None:
         """A look begins. What nobody asks for in it is forgotten: the service is gone, or is not recovered any more."""
+        self._passed_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
         self._before, self._since = self._since, {}
         self._idle_before, self._idle = self._idle, {}
         self._served_before, self._served = self._served, {}
@@ -45,6 +50,9 @@ class NoPlace:
         these and those that stand in there (full), or too few of its own that serve, wherever the others are (mute), or of what
         stands in (idle). `ordered`: there is an order for it, of whatever."""
         failing, full, mute, waits = set(), set(), set(), {}
+        for region in sorted({each.spec.region for each in mine} & regions.unknown):
+            self._keep(uid, region, ordered)
+        mine = [each for each in mine if each.spec.region not in regions.unknown]
         for assignment in mine:
             region = assignment.spec.region
             if region not in regions.healthy:
@@ -64,6 +72,19 @@ class NoPlace:
                 waits[region] = min(stuck, here)
         service = service._replace(failing=frozenset(failing), full=frozenset(full), mute=frozenset(mute), waits=waits)
         return self._with_idle(service, uid, mine, regions, now_ms, ordered)
+
+    def _keep(self, uid: str, region: str, ordered: bool) -> None:
+        """Nobody knows how it is there: what has lasted goes on when it is heard again, and the time between is not counted."""
+        key, passed_ms = (uid, region), self._passed_ms
+        for mark in [(uid, region, what) for what in _WHAT]:
+            if mark in self._before:
+                self._since[mark] = self._before[mark] + passed_ms
+        if key in self._idle_before:
+            self._idle[key] = tuple(ms + passed_ms for ms in self._idle_before[key])
+        if key in self._served_before:
+            self._served[key] = self._served_before[key]
+        if ordered and key in self._tried_before:
+            self._tried[key] = self._tried_before[key]
 
     def _with_idle(
         self, service: Service, uid: str, mine: Sequence[Assignment], regions: Regions, now_ms: int, ordered: bool

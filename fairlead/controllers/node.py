@@ -42,6 +42,7 @@ class NodeController:
     indexes: Indexes = {"nodes": {"zone": _zone}, "bindings": {**SLOT_INDEXES["bindings"], "unknown": _unknown_on}}
     indexes_other: Indexes = {}
     hears = True
+    for_many = True  # a zone has many nodes
 
     def __init__(self, rules: NodeRules | None = None) -> None:
         self._rules = rules or NodeRules()

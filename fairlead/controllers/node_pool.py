@@ -1,6 +1,6 @@
 """Orders nodes for what waits for them, and lets empty ones go: the names in `NodePool.status.ordered` are what the pool's
 provider is to run (fairlead/client/providing.py). Where there are more than the pool may have, what is on some of them is drained
-first, within budgets.
+first, within budgets. What has not registered in time is given back.
 
 Decides nothing itself (decide/autoscaling.py does). Looks at requests and bindings now and then, and only where a pool has a
 provider: they are too many to follow. A node goes in three steps, each seen before the next: closed to new work, then no longer
@@ -19,7 +19,19 @@ from msgspec.structs import replace
 
 from fairlead.client.plane import Plane
 from fairlead.controllers.contract import SweepsOnly
-from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, is_too_late, node_name, nodes
+from fairlead.decide.arriving import Arriving, arriving, come_s, has_come, with_addition
+from fairlead.decide.autoscaling import (
+    CURED_BY_NODES,
+    SCALED_DOWN,
+    Pool,
+    PoolRule,
+    PoolScaling,
+    Waiting,
+    again_after_s,
+    is_too_late,
+    node_name,
+    nodes,
+)
 from fairlead.decide.overrides import Where, all_in_force, concerns, stills_pools
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
@@ -32,12 +44,14 @@ from fairlead.model.meta import Condition, set_condition
 from fairlead.ports import Clock
 
 SWEEP_S: Final = 10.0
-CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that this controller closed: one of the two below
+CLOSED: Final = SCALED_DOWN  # on a node that this controller closed: one of the two below
 OPEN_BEFORE, CLOSED_BEFORE = "true", "closed-before"  # the latter by somebody else, who finds it so if it may stay after all
 REQUESTER: Final = "node-autoscaler"  # of the drains it orders
 # One object has a largest size, and a status must leave room in it for the rest: what people may still change.
 ORDERED_BYTES_MAX: Final = 160 * 1024
 IDLE_BYTES_MAX: Final = 48 * 1024
+ARRIVING: Final = "Arriving"  # a condition: whether what is ordered comes
+_NAMED_MAX: Final = 5  # of those that do not: an example is enough to look for them
 _NUMBER_BYTES: Final = 8  # of a name
 _NAME_MORE: Final = 3  # its length
 _IDLE_MORE: Final = 32  # a time beside the name, and what both are called
@@ -122,12 +136,14 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
     status = pool.status
     idle = {each.node: each.time for each in status.idle}
     ordered = set(status.ordered)
-    empty = {name: idle.get(name, instant(now_ms)) for name in mine if name in ordered and name not in seen.used}
-    verdict = _that_fits(_verdict(pool, seen, requests, mine, empty, region, now_ms), pool, region)
+    here = {name for name in mine if name in ordered and has_come(mine[name])}
+    empty = {name: idle.get(name, instant(now_ms)) for name in mine if name in here and name not in seen.used}
+    due = arriving(pool, mine, now_ms)
+    verdict = _that_fits(_verdict(pool, seen, requests, mine, empty, due, region, now_ms), pool, region)
     bodies: list[Body] = []
     for name in verdict.remove:
-        if mine[name].spec.unschedulable and CLOSED in mine[name].metadata.annotations:
-            ordered.discard(name)  # closed here at an earlier look, and still empty: its machine may go
+        if name not in mine or (mine[name].spec.unschedulable and CLOSED in mine[name].metadata.annotations):
+            ordered.discard(name)  # nobody has approved it, or it was closed here at an earlier look and is still empty
         else:
             bodies.append(_closed(mine[name]))
     bodies += [_closed(mine[name], verdict.why) for name in verdict.drain if mine[name].spec.drain is None]
@@ -135,20 +151,22 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
     for name, node in sorted(mine.items()):
         if name in ordered and name not in going and CLOSED in node.metadata.annotations and node.spec.unschedulable:
             bodies.append(_opened(node))  # it is wanted after all
-        gone = name not in ordered and CLOSED in node.metadata.annotations and node.status.health in ("Unknown", "Lost")
+        silent = node.status.health in ("Unknown", "Lost")
+        never = name not in status.ordered and not has_come(node)  # its machine may come until it was let go
+        gone = name not in ordered and CLOSED in node.metadata.annotations and (silent or never)
         if gone and name not in seen.used:
             bodies.append(Delete("Node", "", name, uid=node.metadata.uid))
     names = [node_name(pool, region, status.numbered + n + 1) for n in range(verdict.add)]
     kept = tuple(name for name in status.ordered if name in ordered)
-    new = _after(pool, replace(status, ordered=(*kept, *names)), verdict, _idle(pool, region, empty), len(mine), now_ms)
+    new = _after(pool, replace(status, ordered=(*kept, *names)), verdict, _idle(pool, region, empty), len(mine), due, now_ms)
     if new != status:
         bodies.append(PutStatus("NodePool", "", pool.metadata.name, new, uid=pool.metadata.uid))
     return bodies, verdict.full
 
 
 def _verdict(
-    pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], mine: dict[str, Node], empty: dict[str, Any], region: str,
-    now_ms: int,
+    pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], mine: dict[str, Node], empty: dict[str, Any],
+    due: Arriving, region: str, now_ms: int,
 ) -> PoolScaling:  # fmt: skip
     pauses = all_in_force(seen.overrides, "autoscaler-pause", now_ms)
     paused = next((each for each in pauses if stills_pools(each) and concerns(each, Where(region=region))), None)
@@ -156,11 +174,12 @@ def _verdict(
         return PoolScaling(0, (), f"paused by {paused.metadata.namespace}/{paused.metadata.name}")
     behind = sum(request.status.reason == _BEHIND for request in requests)
     if 2 * behind > len(requests):
-        return PoolScaling(0, (), f"{behind} of {len(requests)} have not been looked at yet: placement lags")
+        return PoolScaling(0, due.overdue, f"{behind} of {len(requests)} have not been looked at yet: placement lags")
     spec, status = pool.spec, pool.status
     rule = PoolRule(
-        spec.min_nodes, spec.max_nodes, spec.node, spec.max_slots, up_wait_s=spec.up_wait_seconds, idle_s=spec.idle_seconds
-    )
+        spec.min_nodes, spec.max_nodes, spec.node, spec.max_slots, up_wait_s=spec.up_wait_seconds, idle_s=spec.idle_seconds,
+        come_s=come_s(spec),
+    )  # fmt: skip
     since_up_s = (now_ms - millis(status.last_up_time)) / 1000 if status.last_up_time is not None else 1e9
     # One that is there and empty counts as on its way: what waits has not been looked at since it came, or does not fit it, and
     # then it does not fit another like it.
@@ -168,17 +187,19 @@ def _verdict(
     coming = {
         name
         for name in status.ordered
-        if name not in mine or (_takes_work(mine[name]) and (not mine[name].status.schedulable or name in unused))
+        if name not in due.overdue
+        and (name not in mine or (_takes_work(mine[name]) and (not mine[name].status.schedulable or name in unused)))
     }
-    leaving = sum(name not in status.ordered and CLOSED in node.metadata.annotations for name, node in mine.items())
-    there = len(mine) - leaving - sum(name in mine for name in coming)
+    leaving = {name for name, node in mine.items() if name not in status.ordered and CLOSED in node.metadata.annotations}
+    leaving.update(due.overdue)
+    there = sum(name not in leaving and name not in coming for name in mine)
     kept = {name for name in empty if _is_kept_closed(mine[name])}
     spare = [(name, (now_ms - millis(since)) / 1000) for name, since in sorted(empty.items())]
-    busy = [(name, seen.used[name]) for name in sorted(mine) if name in status.ordered and name not in empty]
+    busy = [(name, seen.used[name]) for name in sorted(mine) if name in status.ordered and name in seen.used]
     lost = [name for name in sorted(empty.keys() - kept) if mine[name].status.health == "Lost"]
     pooled = Pool(
-        there, len(coming), [each for each in spare if each[0] not in kept], since_up_s, spec.start_seconds, busy, leaving, lost,
-        [each for each in spare if each[0] in kept],
+        there, len(coming), [each for each in spare if each[0] not in kept], since_up_s, spec.start_seconds, busy, len(leaving),
+        lost, [each for each in spare if each[0] in kept], due.absent, due.overdue, due.in_vain,
     )  # fmt: skip
     found = nodes(rule, pooled, _waiting(requests, now_ms))
     counted = [each for each in requests if not _is_paused(each, pauses, region)]
@@ -260,16 +281,35 @@ def _put(node: Node, annotations: dict[str, str], unschedulable: bool, drain: Dr
 
 
 def _after(
-    pool: NodePool, status: NodePoolStatus, verdict: PoolScaling, idle: tuple[IdleSince, ...], there: int, now_ms: int
-) -> NodePoolStatus:
-    generation = pool.metadata.generation
+    pool: NodePool, status: NodePoolStatus, verdict: PoolScaling, idle: tuple[IdleSince, ...], there: int, due: Arriving,
+    now_ms: int,
+) -> NodePoolStatus:  # fmt: skip
+    generation, first = pool.metadata.generation, status.numbered + 1
     condition = Condition(
         type="Scaling", status="True",
         reason="Adding" if verdict.add else "Removing" if verdict.remove or verdict.drain else "Steady",
         message=verdict.why, observed_generation=generation, last_transition_time=instant(now_ms),
     )  # fmt: skip
+    conditions = set_condition(status.conditions, condition)
+    said = any(each.type == ARRIVING for each in conditions)
+    if due.overdue or due.in_vain or said:  # of a pool whose nodes have always come there is nothing to say
+        conditions = set_condition(conditions, _arrives(pool, due, now_ms))
     return replace(
         status, observed_generation=generation, nodes=there, numbered=status.numbered + verdict.add,
-        last_up_time=instant(now_ms) if verdict.add else status.last_up_time, idle=idle,
-        conditions=set_condition(status.conditions, condition),
+        last_up_time=instant(now_ms) if verdict.add else status.last_up_time, idle=idle, conditions=conditions,
+        additions=with_addition(due.additions, first, now_ms) if verdict.add else due.additions, in_vain=due.in_vain,
     )  # fmt: skip
+
+
+def _arrives(pool: NodePool, due: Arriving, now_ms: int) -> Condition:
+    late_s, named = come_s(pool.spec), ", ".join(due.overdue[:_NAMED_MAX])
+    words = []
+    if due.overdue:
+        words.append(f"{len(due.overdue)} ordered nodes did not register within {late_s:.0f} s ({named}) and go")
+    if due.in_vain:
+        again_s = again_after_s(late_s, due.in_vain)
+        words.append(f"of the last {due.in_vain} additions none came; another is ordered {again_s:.0f} s after the last")
+    generation, now = pool.metadata.generation, instant(now_ms)
+    if not words:
+        return Condition(ARRIVING, "True", generation, now, "AsOrdered")
+    return Condition(ARRIVING, "False", generation, now, "NotComing", "; ".join(words))

@@ -94,6 +94,8 @@ class Picture:
                 for plural in self._kinds:
                     for change in await self._plane.list(plural):
                         objects.apply(change)
+                if split_revision(self._plane.revision())[0] != split_revision(feed.revision)[0]:
+                    raise Expired("the plane began a new incarnation while it was listed; list again", 0)
             except BaseException:
                 feed.close()
                 raise

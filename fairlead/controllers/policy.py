@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.policies import versions_for
+from fairlead.decide.answering import longest_s
 from fairlead.decide.channels import rolled_back, trial_end
 from fairlead.decide.granting import LEASE_S, honoured_ms
 from fairlead.decide.leasing import stand_of
@@ -70,9 +71,9 @@ class PolicyController:
     def _stands(self, view: View, now_ms: int) -> tuple[RegionPolicy, ...]:
         """In the order of the regions' names. A lease that nobody gave has not to end; in restored books one may be missing."""
         out = []
-        watched_ms = view.since_ms + honoured_ms(self._lease_s)
         for name in sorted(item.name for item in view.cache.all("regions")):
             term: GrantTerm | None = view.cache.get("grantterms", "", name)
+            watched_ms = view.since_ms + honoured_ms(longest_s(term, self._lease_s))
             never = view.incarnation == 1 and (term is None or not term.spec.until_time)
             out.append(stand_of(name, term, versions_for(view, name), 0 if never else watched_ms, now_ms))
         return tuple(out)

@@ -18,15 +18,14 @@ from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.policies import versions_for
 from fairlead.decide import escrow
+from fairlead.decide.answering import answer_spec, floor_of, is_asked, longest_s
 from fairlead.decide.escrow import Account
 from fairlead.decide.granting import (
     LEASE_S,
-    answer_spec,
     ends_otherwise,
     first_version,
-    floor_of,
     honoured_ms,
-    is_asked,
+    is_left_behind,
     lasting_account,
     lasting_use,
     offer_spec,
@@ -143,8 +142,10 @@ class QuotaController:
                 grants[item.name] = item.object
             elif item.object.spec.lease_seconds:  # an operator wrote its region off
                 bodies.append(Delete("Grant", tenant, item.name, uid=item.object.metadata.uid))
-        floor_ms = view.since_ms + honoured_ms(self._lease_s)
-        accounts = {name: account_in(found, grants.get(name), view.incarnation, floor_ms) for name, found in regions.items()}
+        accounts = {
+            name: account_in(found, grants.get(name), view.incarnation, view.since_ms + self._watched_ms(view, name))
+            for name, found in regions.items()
+        }
         made = self._offers(tenant, view, now, grants, accounts, now_ms)
         for region in regions:
             self._made.pop((tenant, region), None)  # everything this key wrote before is in the picture by now
@@ -190,9 +191,10 @@ class QuotaController:
             after = escrow.answer(before, wish.during, wish.after, room, 1 << 62, used)
             same, ends = after.newest.version == before.newest.version, now.emergency_end(region)
             again = same and complete and grant is not None and ends_otherwise(grant.spec, ends)
-            if same and not again and grant is not None and grant.spec.lease_seconds == self._lease_s:
+            behind = grant is not None and is_left_behind(grant)
+            if same and not again and not behind and grant is not None and grant.spec.lease_seconds == self._lease_s:
                 continue
-            if same:  # made by hand, leased for another time, or part of it ends at another: the same, offered anew
+            if same:  # made by hand, leased for another time, or it ends at another, or in part: the same, offered anew
                 newest = replace(after.newest, version=before.newest.version + 1)
                 after = replace(after, offers=(*after.offers, newest))
             accounts[region] = after
@@ -209,6 +211,10 @@ class QuotaController:
         """Until when its region is given the time to take the newest offer; 0: it has taken it, or had that time."""
         until_ms = self._offered_ms.get((grant.metadata.namespace, grant.spec.region), 0) + ANSWER_MS
         return until_ms if grant.status.accepted_version < grant.spec.version and now_ms < until_ms else 0
+
+    def _watched_ms(self, view: View, region: str) -> int:
+        """For so long a clock must have been watched before it tells that a lease has ended."""
+        return honoured_ms(longest_s(view.cache.get("grantterms", "", region), self._lease_s))
 
     def _leased_ms(self, view: View, region: str) -> int:
         """When the last lease that the region was given certainly has ended."""

@@ -16,17 +16,25 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_s
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.no_place import NoPlace
 from fairlead.controllers.policies import PoliciesInForce
+from fairlead.controllers.recovery_facts import (
+    as_alone,
+    as_known,
+    as_placed,
+    recovers,
+    rooms_in,
+    slot_leases_in,
+    staying,
+    stays,
+    with_orders,
+)
 from fairlead.controllers.regions_seen import regions_seen
-from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
-from fairlead.decide.claimable import room_rules
 from fairlead.decide.folding import owner_of
 from fairlead.decide.outlooks import Pace, outlook, spec_of, status_of
-from fairlead.decide.overrides import Where, all_in_force, concerns, words
+from fairlead.decide.overrides import Where, all_in_force, concerns
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import (
     TURN,
-    Place,
     Plan,
     Regions,
     Rooms,
@@ -36,20 +44,21 @@ from fairlead.decide.recovery import (
 )
 from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, left_behind, taken_from
 from fairlead.decide.slots import instant
-from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
+from fairlead.decide.succession import may_give_back
 from fairlead.decide.turns import is_changing
 from fairlead.model.commands import Body, Delete, LeaseAcquire, LeaseRelease, Put, PutStatus
-from fairlead.model.kinds.capacity import BudgetInRegion, HeldShape, Holding, HoldingSpec, RecoveryBudget
-from fairlead.model.kinds.intent import Placement, Workload
+from fairlead.model.kinds.capacity import BudgetInRegion, Holding, HoldingSpec, RecoveryBudget
+from fairlead.model.kinds.intent import Workload
 from fairlead.model.kinds.ledger import LeaseSpec
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, RegionOutlook, RegionOutlookSpec
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
-from fairlead.model.resources import Resources
 
 _ALL: Final[Name] = ("", "all")  # services share budgets: they are decided together
+# Whoever has not looked for so long knows nothing of what has lasted. A lease that is lost for a moment is no such time.
+UNSEEN_MS: Final = 60_000
 
 
 class RecoveryRules(msgspec.Struct, frozen=True):
@@ -71,15 +80,20 @@ class RecoveryController:
     by_spec = ("grants",)  # it asks whether there is one
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
-        "workloads": {"recovers": lambda item: _recovers(item.hot) or None},
+        "workloads": {"recovers": lambda item: recovers(item.hot) or None, "stays": lambda item: stays(item.hot) or None},
         "assignments": {"workload": workload_in_spec},
     }
     indexes_other: Indexes = {}
     hears = False
+    for_many = True  # services and regions
 
     def __init__(self, rules: RecoveryRules | None = None, registry: Registry = BUILT_INS) -> None:
         self._rules = rules or RecoveryRules()
         self._policies = PoliciesInForce(registry)
+        self._begin()
+
+    def _begin(self) -> None:
+        """With nothing seen yet."""
         self._urgent = True
         self._looked_ms = 0
         self._told_ms = 0
@@ -90,10 +104,10 @@ class RecoveryController:
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
             case "workloads":
-                return (_ALL,) if _recovers(item.hot) else ()
+                return (_ALL,) if _is_asked(item) else ()
             case "assignments":
                 found = view.cache.item("workloads", *workload_in_spec(item))
-                return (_ALL,) if found is not None and _recovers(found.hot) else ()
+                return (_ALL,) if found is not None and _is_asked(found) else ()
             case "leases":  # a region renews its own all the time; whether it has run out is asked for in any case
                 own = is_slot_lease(item.name) and item.hot.spec.role == Role.RECOVERY.value
                 return (_ALL,) if own else ()
@@ -107,6 +121,8 @@ class RecoveryController:
         return (_ALL,)
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        if not 0 <= now_ms - self._looked_ms <= UNSEEN_MS:  # another decided meanwhile, or plane time went back (a restore)
+            self._begin()
         due_ms = self._looked_ms + self._rules.look_ms
         if now_ms < due_ms and not self._urgent:
             return Result((), due_ms)
@@ -114,9 +130,9 @@ class RecoveryController:
         regions = regions_seen(cache, self._rules.failback_s, now_ms)
         at_most = self._at_most(cache, regions, now_ms)
         self._urgent, self._looked_ms = False, now_ms
-        leases = _slot_leases(cache)
+        leases = slot_leases_in(cache)
         services = self._services(cache, regions, taken_from(leases, view.incarnation), now_ms)
-        rooms = _rooms(cache)
+        rooms = rooms_in(cache)
         bodies = self._holdings(cache)
         bodies += self._slot_leases(view, leases, regions, services, now_ms)
         planned = plan(services.values(), regions, rooms, at_most)
@@ -124,7 +140,9 @@ class RecoveryController:
         bodies += self._orders(cache, services, regions, planned, now_ms)
         if now_ms >= self._told_ms + self._rules.outlook_ms:
             self._told_ms = now_ms
-            bodies += self._outlooks(cache, list(services.values()), regions, rooms, now_ms)
+            others = staying(cache, self._policies)  # what was changed into one of them, and is stood in for still, is one
+            asked = {**services, **{service.key: service for service in others}}
+            bodies += self._outlooks(cache, list(asked.values()), regions, rooms, leases, now_ms)
         waits = any(short.why == TURN for short in planned.short.values())
         return Result(bodies, now_ms + (self._rules.look_ms if waits else self._rules.outlook_ms))
 
@@ -145,11 +163,11 @@ class RecoveryController:
         self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int
     ) -> dict[ServiceKey, Service]:  # fmt: skip
         out = {}
-        self._no_place.begin()
+        self._no_place.begin(now_ms)
         before, self._given_up_ms = self._given_up_ms, {}
         ordered = [each.hot for each in cache.all("overrides")]
         avoiding, given_up = (all_in_force(ordered, kind, now_ms) for kind in ("zone-avoidance", "recovery"))
-        for item in _with_orders(cache):
+        for item in with_orders(cache):
             workload: Workload = item.hot
             spec, key = workload.spec, item.key
             policy = self._policies.of(cache, item.tenant)
@@ -177,13 +195,14 @@ class RecoveryController:
                 stood_in={a.spec.region: a.status.stood_in for a in mine},
                 deadline_s=spec.recovery.deadline_seconds,
                 changing=frozenset(a.spec.region for a in mine if is_changing(a)),
+                policy_revision=policy.revision,
             )
-            service = _as_placed(service, spec.placement, avoiding)
+            service = as_known(as_placed(service, spec.placement, avoiding), spec, policy)
             service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms, current)
             given = _given_up(service, given_up)
             restless = self._restless(service, workload.metadata.uid, given, before, now_ms)
             service = service._replace(failing=service.failing | given, restless=restless)
-            out[key] = _alone(service, workload, mine, order if current else None, taken)
+            out[key] = as_alone(service, workload, mine, order if current else None, taken)
         return out
 
     def _restless(
@@ -270,7 +289,7 @@ class RecoveryController:
                 why=short.why if short is not None else "",
                 since_time=since,
                 stand_ins=found.stand_ins.get(key, ()),
-                policy_revision=self._policies.of(cache, key[0]).revision,
+                policy_revision=service.policy_revision,
             )
             if before is None or before.spec != spec:
                 meta = Metadata(name=key[1], namespace=key[0], owner_references=(owner_of(workload),))
@@ -280,13 +299,18 @@ class RecoveryController:
                 out.append(Delete("RecoveryOrder", item.tenant, item.name, uid=item.hot.metadata.uid))
         return out
 
-    def _outlooks(self, cache: Cache, services: list[Service], regions: Regions, rooms: Rooms, now_ms: int) -> list[Body]:
+    def _outlooks(
+        self, cache: Cache, services: list[Service], regions: Regions, rooms: Rooms, leases: Mapping[str, LeaseSpec],
+        now_ms: int,
+    ) -> list[Body]:  # fmt: skip
         out: list[Body] = []
         known: dict[str, RegionOutlook] = {item.name: item.hot for item in cache.all("regionoutlooks")}
         said: dict[str, RegionOutlookSpec] = {}
         there = {item.name for item in cache.all("regions")}
         for region in sorted(there & regions.healthy):
-            spec = said[region] = spec_of(region, outlook(region, services, regions, rooms, self._rules.pace))
+            lease_s = leases[region].ttl_seconds if region in leases else TTL_S
+            found = outlook(region, services, regions, rooms, self._rules.pace, lease_s)
+            spec = said[region] = spec_of(region, found)
             if region not in known or known[region].spec != spec:
                 out.append(Put("RegionOutlook", RegionOutlook(metadata=Metadata(name=region), spec=spec)))
         for region in sorted(known.keys() & there):
@@ -296,6 +320,10 @@ class RecoveryController:
         return out + [Delete("RegionOutlook", "", name) for name in sorted(known.keys() - there)]
 
 
+def _is_asked(item: Item) -> bool:
+    return recovers(item.hot) or stays(item.hot)
+
+
 def _new(services: Mapping[ServiceKey, Service], planned: Plan) -> int:
     """How many slots are ordered that were not before."""
     return sum(
@@ -303,51 +331,6 @@ def _new(services: Mapping[ServiceKey, Service], planned: Plan) -> int:
         for key, regions in planned.orders.items()
         for region, count in regions.items()
     )
-
-
-def _recovers(workload: Workload) -> bool:
-    """It names a minimum, serves, and may run in another region: not where it is exclusive within one."""
-    spec = workload.spec
-    wanted = spec.recovery.min_serving > 0 and spec.job is None and not spec.suspend and not spec.gang
-    may = execution_of(spec) == "Replicated" or is_alone(spec)
-    return wanted and may and workload.metadata.deletion_time is None
-
-
-def _with_orders(cache: Cache) -> list[Item]:
-    """Services that recover, and those for whose slots others stand in still: these leave first, whatever was changed."""
-    found = {item.key: item for item in cache.by("workloads", "recovers", True)}
-    for order in cache.all("recoveryorders"):
-        item = cache.item("workloads", *order.key)
-        if item is not None and order.hot.spec.stand_ins and order.hot.spec.workload_uid == item.hot.metadata.uid:
-            found.setdefault(item.key, item)
-    return list(found.values())
-
-
-def _slot_leases(cache: Cache) -> dict[str, LeaseSpec]:
-    found = {item.name: cache.get("leases", "", lease_of(item.name)) for item in cache.all("regions")}
-    return {region: lease.spec for region, lease in found.items() if lease is not None}
-
-
-def _alone(
-    service: Service, workload: Workload, mine: list[Assignment], order: RecoveryOrder | None, taken: Mapping[str, int]
-) -> Service:  # fmt: skip
-    """Where its slots are exclusive everywhere: who stands in for them."""
-    if not is_alone(workload.spec):
-        return service
-    stand_ins = order.spec.stand_ins if order is not None else ()
-    ordered: dict[str, int] = {}
-    for one in stand_ins:
-        ordered[one.region] = ordered.get(one.region, 0) + 1
-    alone = Alone(
-        workload=service.key[1],
-        homes={a.spec.region: homes_of(a.spec) for a in mine},
-        stand_ins=stand_ins,
-        taken=taken,
-        gone=gone(order, {a.spec.region: a for a in mine}) if order is not None else frozenset(),
-        blocks=blocks_of(mine),
-        wanted=_recovers(workload),
-    )
-    return service._replace(alone=alone, ordered=ordered)
 
 
 def _lacking(service: Service) -> set[str]:
@@ -366,33 +349,3 @@ def _given_up(service: Service, overrides: Sequence[Override]) -> frozenset[str]
         for each in overrides
         if (each.spec.scope.regions or region in short) and concerns(each, Where(*service.key, region))
     )
-
-
-def _as_placed(service: Service, placement: Placement, avoiding: Iterable[Override]) -> Service:
-    """With what its placement, and zones that it alone is to avoid, say about rooms. Those that all of its tenant's work is to
-    avoid are no rooms to begin with: their region counts them out."""
-    rules = room_rules(placement)
-    unsure = dict.fromkeys(service.regions, rules.why) if rules.why else {}
-    for each in avoiding:
-        for region in service.regions if each.spec.scope.workloads else ():
-            if concerns(each, Where(*service.key, region, next(iter(each.spec.scope.zones), ""))):
-                unsure[region] = f"it is to avoid zones there: {words(each)}"
-    return service._replace(per_node=rules.per_node, zone_skew=rules.zone_skew, unsure=unsure)
-
-
-def _rooms(cache: Cache) -> Rooms:
-    """What may be claimed, as the regions say: rooms on nodes that take work."""
-    out: dict[Place, dict[Resources, int]] = {}
-    where: dict[Place, dict[Resources, HeldShape]] = {}
-    claimed: dict[Place, int] = {}
-    for item in cache.all("holdings"):
-        holding: Holding = item.hot
-        place = (f"{item.tenant}/{holding.spec.budget}", holding.spec.region)
-        shapes, most = out.setdefault(place, {}), where.setdefault(place, {})
-        for shape in holding.status.shapes:
-            shapes[shape.requests] = shapes.get(shape.requests, 0) + shape.held
-            # Two of one size are two blocks, and may share nodes: the larger speaks for both.
-            most[shape.requests] = max(most.get(shape.requests, shape), shape, key=lambda one: one.held)
-            claimed[place] = claimed.get(place, 0) + shape.claimed
-    nodes = {place: {size: one.nodes for size, one in most.items()} for place, most in where.items()}
-    return Rooms(out, claimed, nodes, {place: {size: one.zones for size, one in most.items()} for place, most in where.items()})

@@ -19,7 +19,7 @@ from fairlead.controllers.gathering import condition
 from fairlead.controllers.mirror import UP
 from fairlead.controllers.silence import Heard, conditions_of
 from fairlead.decide.partial import Part, judge_part, untaken
-from fairlead.decide.regions import RegionFacts, RegionRules, RegionVerdict, judge_regions
+from fairlead.decide.regions import RegionFacts, RegionRules, RegionVerdict, is_deaf, judge_regions
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import PutStatus
 from fairlead.model.kinds.intent import Region, RegionStatus
@@ -39,10 +39,12 @@ class RegionController:
     indexes: Indexes = {}
     indexes_other: Indexes = {}
     hears = False
+    for_many = True  # regions
     judges_silence = True  # of regions, by the leases they renew
 
     def __init__(self, rules: RegionRules | None = None) -> None:
         self._rules = rules or RegionRules()
+        self._deaf_ms = 0  # when no region at all was heard last; soft
         self._counted_ms: dict[str, int] = {}  # when a region's nodes were written down last; soft
         self._untaken: dict[str, tuple[int, int]] = {}  # region -> an answer it has not seen, and since when; soft
 
@@ -57,8 +59,10 @@ class RegionController:
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         items = {item.name: item for item in view.cache.all("regions")}
         facts = [_facts(item.hot, view.cache.get("leases", "", f"{UP}{name}")) for name, item in items.items()]
+        if is_deaf(facts, view.since_ms, now_ms, self._rules):
+            self._deaf_ms = now_ms
         bodies = []
-        for verdict in judge_regions(facts, view.since_ms, now_ms, self._rules):
+        for verdict in judge_regions(facts, view.since_ms, now_ms, self._rules, self._deaf_ms):
             item = items[verdict.name]
             status = self._with_part(_status(item.hot, verdict, now_ms), verdict, view, now_ms)
             if status != item.hot.status:

@@ -24,7 +24,7 @@ from fairlead.controllers.contract import Controller, Counting, Sweeping, View, 
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.picture import Picture, PictureFeed
 from fairlead.controllers.queue import KeyQueue, Taken
-from fairlead.controllers.sent import Batch, Sent, Written
+from fairlead.controllers.sent import LOST, Batch, Sent, Written, submit_in_parts
 from fairlead.decide.oscillation import Oscillation
 from fairlead.model.commands import Body, Command, Delete, Outcome, Refused, Unknown
 from fairlead.model.controllers import CONTROLLERS
@@ -34,8 +34,6 @@ from fairlead.ports import Clock, Random, Tasks
 
 log = logging.getLogger(__name__)
 
-# These say that this process no longer knows, or may no longer act: it lists again under a lease of its own.
-_LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
 # What was to go is gone.
 _GONE: Final = frozenset({"NotFound"})
 _SOON_MS: Final = 50  # a look wanted sooner than this is wanted at once
@@ -80,6 +78,7 @@ class Runtime(Leased):
         self._speaks_for_other = getattr(controller, "speaks_for_other", False)
         # Asked once: it looks through the names of the interface, and every renewal says how a controller is.
         self._counting = controller if isinstance(controller, Counting) else None
+        self._for_many = getattr(controller, "for_many", False)
         self._named: frozenset[str] = frozenset(getattr(controller, "named", ()))
         self._by_spec: frozenset[str] = frozenset(getattr(controller, "by_spec", ()))
         self._picture = picture or Picture(plane, clock)
@@ -217,7 +216,7 @@ class Runtime(Leased):
         while True:
             with self._watched("a sweep"):
                 found = await controller.sweep(self._plane, self._clock)
-                bodies = not_held_back(self.fights, found, self._plane.plane_ms())
+                bodies, _ = not_held_back(self.fights, found, self._plane.plane_ms())
                 if bodies:
                     at = self._feed.revision if self._feed is not None else 0
                     await self._submit([(Taken(SWEEP, False), bodies)], at)
@@ -340,11 +339,15 @@ class Runtime(Leased):
             return ()
         if result.wake_ms is not None:
             self.queue.add((key,), max(result.wake_ms, now_ms + 1))
-        if not result.bodies:
+        bodies = result.bodies
+        if self._for_many and bodies:
+            bodies, held_ms = not_held_back(self.fights, bodies, now_ms)
+            self.queue.add((key,) if held_ms else (), held_ms)
+        if not bodies:
             self.queue.succeeded(key)
         soon = result.wake_ms is not None and result.wake_ms < now_ms + _SOON_MS
-        self.queue.looked(key, now_ms, more=bool(result.bodies) or soon)
-        return result.bodies
+        self.queue.looked(key, now_ms, more=bool(bodies) or soon)
+        return bodies
 
     async def _submit(self, todo: Batch, seen: int) -> None:
         evidence = Evidence(observed_revision=seen, age_seconds=0.0)
@@ -353,10 +356,7 @@ class Runtime(Leased):
                 part = part_of(body)
                 assert part in self._writes, f"{self.controller.name} writes {part}, which it did not declare"
         commands = [Command(self._caller, body, None, evidence) for _, bodies in todo for body in bodies]
-        outcomes: list[Outcome] = []
-        size = self._settings.batch_commands
-        for start in range(0, len(commands), size):
-            outcomes += await self._plane.submit(commands[start : start + size])
+        outcomes = await submit_in_parts(self._plane, commands, self._settings.batch_commands)
         self.meters.commands_total += len(commands)
         at, now_ms = 0, self._plane.plane_ms()
         for taken, bodies in todo:
@@ -365,7 +365,8 @@ class Runtime(Leased):
 
     def _note(self, key: Name, body: Body, now_ms: int) -> None:
         """What two writers undo for each other is said, with both names, and done less often."""
-        fight = contested(self.fights, self.view, key, body, now_ms)
+        waits = None if self._for_many or key == SWEEP else key
+        fight = contested(self.fights, self.view, waits, body, now_ms)
         if fight is not None:
             self.meters.fought(key, fight.words)
             log.warning("%s; %s waits %d s", fight.words, self._lease, (fight.until_ms - now_ms) // 1000)
@@ -376,7 +377,7 @@ class Runtime(Leased):
             if isinstance(outcome, Unknown):
                 raise Lost(f"the plane's leader changed with commands under way: {outcome.detail}")
             if isinstance(outcome, Refused):
-                if outcome.reason in _LOST:
+                if outcome.reason in LOST:
                     raise Lost(outcome.detail)
                 if not (isinstance(body, Delete) and outcome.reason in _GONE):
                     refused.append(outcome)

@@ -11,12 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Item, Name
 from fairlead.controllers.queue import Taken
-from fairlead.model.commands import Body, Delete, Enqueue, Move, Put, PutStatus
+from fairlead.model.commands import Body, Command, Delete, Enqueue, Move, Outcome, Put, PutStatus, Refused, Unknown
 from fairlead.model.registry import BY_KIND
 
 BATCHES_MAX: Final = 4  # without an answer, at once; beyond that a slow store gathers more into each
+
+# These say that this process no longer knows, or may no longer act: it lists again under a lease of its own.
+LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
+_ENDS: Final = LOST | {"StoreUnavailable"}  # nothing more is sent that was decided on the same picture
 
 _Object = tuple[str, str, str]  # plural, tenant, name
 Written = Sequence[_Object]
@@ -89,3 +94,19 @@ class Sent:
             case _:
                 return None
         return found if found[0] in self._follows else None
+
+
+async def submit_in_parts(plane: Plane, commands: list[Command], size: int) -> list[Outcome]:
+    """An outcome of each. Once a part comes back with what ends a submission the rest is not sent, and has the same answer: what
+    it was decided on may have been taken back, and whoever judges it from then on cannot tell."""
+    outcomes: list[Outcome] = []
+    for start in range(0, len(commands), size):
+        outcomes += (part := await plane.submit(commands[start : start + size]))
+        ended = next((each for each in part if _ends(each)), None)
+        if ended is not None:
+            return outcomes + [ended] * (len(commands) - len(outcomes))
+    return outcomes
+
+
+def _ends(outcome: Outcome) -> bool:
+    return isinstance(outcome, Unknown) or (isinstance(outcome, Refused) and outcome.reason in _ENDS)

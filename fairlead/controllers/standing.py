@@ -63,6 +63,7 @@ class StandingController:
     }
     indexes_other: Indexes = {}
     hears = False
+    for_many = True  # a budget has many rooms, and what is said of it holds up none
 
     def __init__(self, region: str) -> None:
         self._region = region

@@ -20,7 +20,7 @@ from fairlead.controllers.overflowing import Moves, Overflowing, Where
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.saying import Saying, is_news
 from fairlead.controllers.turning import Turn, Turning
-from fairlead.decide.admission.workload import is_alone, slots_of
+from fairlead.decide.admission.workload import execution_of, is_alone, rollout_of, slots_of
 from fairlead.decide.assigning import (
     Choice,
     RegionFacts,
@@ -34,6 +34,7 @@ from fairlead.decide.assigning import (
     spare_in,
 )
 from fairlead.decide.folding import fold, owner_of, revision_for, same_but_for_times
+from fairlead.decide.handing_over import handed_over, leaving_of
 from fairlead.decide.leftovers import SLOTS
 from fairlead.decide.overflow import waiting
 from fairlead.decide.plugins import BUILT_INS, Registry
@@ -137,12 +138,12 @@ class WorkloadController:
             return self._misconfigured(key, workload, assignments, policy.revision, now_ms)
         revision, new = revision_for(workload, priority, [item.hot for item in cache.by("revisions", "workload", key)])
         bodies: list[Body] = [Put("Revision", revision, mode="create")] if new else []
-        choice, moves = self._choose(view, workload, assignments, policy, now_ms)
-        self._waiting.note(key, any(a.spec.give_up or waiting(a.status) for a in assignments))
-        generation = revision.spec.generation
         order: RecoveryOrder | None = cache.get("recoveryorders", *key)
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
             order = None
+        choice, moves = self._choose(view, workload, assignments, order, policy, now_ms)
+        self._waiting.note(key, any(a.spec.give_up or waiting(a.status) for a in assignments))
+        generation = revision.spec.generation
         turn = self._turn(key, workload, generation, assignments, _silent(cache), now_ms)
         bodies += self._assign(workload, assignments, choice, order, (generation, turn), priority, policy, moves, now_ms)
         # One that was written off is counted no more, but for what waits for somebody to delete the workload itself.
@@ -176,8 +177,9 @@ class WorkloadController:
         return [Put("Workload", replace(workload, metadata=replace(workload.metadata, finalizers=left)))]
 
     def _choose(
-        self, view: View, workload: Workload, assignments: list[Assignment], policy: CompiledPolicy, now_ms: int
-    ) -> tuple[Choice, Moves]:
+        self, view: View, workload: Workload, assignments: list[Assignment], order: RecoveryOrder | None,
+        policy: CompiledPolicy, now_ms: int,
+    ) -> tuple[Choice, Moves]:  # fmt: skip
         cache, spec, tenant = view.cache, workload.spec, workload.metadata.namespace
         labels = tuple(sorted(workload.metadata.labels.items()))
         areas = policy.residency_areas(spec.placement.residency, tenant, labels)
@@ -195,7 +197,7 @@ class WorkloadController:
         # would run there under the same, or must not run twice: nobody has seen the old one end.
         single = spec.job is not None or bool(spec.gang)
         kept = {name: n for name, n in now.items() if name not in facts and n}
-        if able and not single and not is_alone(spec):
+        if able and not single and execution_of(spec) == "Replicated":
             kept = {}
         if kept and single:
             return Choice(kept, "Misconfigured", f"{', '.join(kept)} was written off: delete it, and apply it again"), moves
@@ -206,8 +208,13 @@ class WorkloadController:
         choice = choice._replace(counts=choice.counts | kept)
         bound = {name: a.status.replicas.bound for name, a in mine.items()}
         self.overflowing.shares.told((tenant, workload.metadata.name), spec.workload_class, slots, sorted(able), bound)
-        if single and any(is_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
+        # Where it has its slots it was let in once, so whatever another region has not heard of since takes nothing away there.
+        enters = single and not any(now.get(name) for name in choice.counts)
+        if enters and any(is_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
             return Choice({}, "WaitingForQuota", "still leaving the region it was in"), moves
+        if spec.job is None and execution_of(spec) == "Exclusive":
+            stand_ins = order.spec.stand_ins if order is not None else ()
+            choice = handed_over(choice, slots + sum(kept.values()), able, assignments, stand_ins)
         return choice, moves
 
     def _facts(self, cache: Cache, workload: Workload) -> dict[str, RegionFacts]:
@@ -279,10 +286,12 @@ class WorkloadController:
             elif extra:
                 more = recovery_in(blocks[region], extra)
                 spec = replace(spec, slots=(*spec.slots, more), recovery=more, budget_name=budget)
+            spec = replace(spec, leaving=leaving_of(old, spec))
             # What the lost ones owed to the disruption budget, those that stand in for them owe now.
             spec = replace(spec, min_serving=spec.min_serving + min(owed, len(spec.successors) or extra))
-            if old is not None and replace(old.spec, workload_generation=0) == replace(spec, workload_generation=0):
+            if old is not None and _same_order(old.spec, spec) and old.metadata.labels == workload.metadata.labels:
                 continue
+            spec = replace(spec, policy_revision=policy.revision)
             meta = Metadata(
                 name=f"{workload.metadata.name}.{region}",
                 namespace=workload.metadata.namespace,
@@ -294,7 +303,7 @@ class WorkloadController:
         return out
 
     def _order(self, workload: Workload, region: str, slots: Spans, block: int, total: int) -> AssignmentSpec:
-        spec, count = workload.spec, size(slots)
+        spec, count, rule = workload.spec, size(slots), rollout_of(workload.spec)
         if spec.job is not None and count:
             slots = (SlotRange(first=0, last=spec.job.completions - 1),)
         return AssignmentSpec(
@@ -304,8 +313,9 @@ class WorkloadController:
             region=region,
             slots=slots,
             workload_generation=workload.metadata.generation,
-            spare=spare_in(block, spec.rollout.max_surge),
-            rollout=replace(spec.rollout, min_ready_seconds=seconds_to_prove(spec)),
+            spare=spare_in(block, rule.max_surge),
+            rollout=replace(rule, min_ready_seconds=seconds_to_prove(spec)),
+            execution=execution_of(spec),
             job=spec.job,
             suspend=spec.suspend,
             gang=spec.gang,
@@ -339,6 +349,11 @@ def _spoken(workload: Workload) -> tuple[object, ...]:
     """What users say, without what this controller says itself."""
     meta = workload.metadata
     return meta.uid, meta.generation, meta.labels, meta.deletion_time, meta.finalizers
+
+
+def _same_order(old: AssignmentSpec, new: AssignmentSpec) -> bool:
+    """Whatever it was decided on: a policy that is promoted writes nothing where it says the same."""
+    return replace(old, workload_generation=0, policy_revision=0) == replace(new, workload_generation=0, policy_revision=0)
 
 
 def _least(workload: Workload, count: int, total: int) -> int:

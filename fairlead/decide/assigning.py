@@ -170,4 +170,5 @@ def is_unsettled(assignment: Assignment) -> bool:
     """Something of it may still run: it has slots, or its region has not said that none are left."""
     here = assignment.status
     told = here.observed_generation == assignment.metadata.generation
-    return bool(assignment.spec.slots) or not told or here.replicas.bound + here.replicas.pending > 0
+    there = here.replicas.bound + here.replicas.reserved + here.replicas.pending
+    return bool(assignment.spec.slots) or not told or there + here.unwanted > 0

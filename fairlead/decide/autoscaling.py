@@ -21,6 +21,9 @@ UNDER_WAY: Final = frozenset(
     {"", "PendingEvaluation", "BackingOff", "WaitingForVictims"}
 )  # they are being placed; nothing is short
 BLOCKED: Final = "Blocked"
+SCALED_DOWN: Final = "fairlead.dev/scaled-down"  # on a node that the node autoscaler closed: how it found it
+AGAIN_S_MAX: Final = 3600.0  # between two additions that come to nothing: somebody mends it, and it is noticed within the hour
+_DOUBLED_MAX: Final = 16  # times: far above an hour by then
 
 
 # --- replicas
@@ -139,6 +142,7 @@ class PoolRule(NamedTuple):
     max_slots: int
     up_wait_s: float = 30.0
     idle_s: float = 600.0  # an empty node stays this long
+    come_s: float = 180.0  # what has not registered after this is not on its way any more
 
 
 class Waiting(NamedTuple):
@@ -161,6 +165,9 @@ class Pool(NamedTuple):
     leaving: int = 0  # no longer ordered, still there: until they are gone they count against the maximum
     lost: Sequence[str] = ()  # of the empty ones: nothing can be placed there, and while they stay nothing comes in their stead
     kept: Sequence[tuple[str, float]] = ()  # as `idle`, of those that somebody keeps closed: only a maximum sends them away
+    absent: Sequence[str] = ()  # ordered and not registered yet, the oldest first
+    overdue: Sequence[str] = ()  # ordered too long ago to be on their way: counted among those that are leaving
+    in_vain: int = 0  # additions in a row of which none came
 
 
 class PoolScaling(NamedTuple):
@@ -172,6 +179,15 @@ class PoolScaling(NamedTuple):
 
 
 def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling:
+    """What does not come is given back, whatever else follows: nothing runs there, and others wait behind it."""
+    found = _wanted_nodes(rule, pool, waiting)
+    if not pool.overdue:
+        return found
+    why = f"{found.why}; {len(pool.overdue)} that did not register within {rule.come_s:.0f} s go"
+    return found._replace(remove=(*pool.overdue, *found.remove), why=why)
+
+
+def _wanted_nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling:
     fitting = [each for each in waiting if each.reason in CURED_BY_NODES and not each.shape.exceeding(rule.node)]
     curable = [each for each in fitting if not _is_hopeless(pool, each)]
     curable.sort(key=lambda each: (-each.shape.cpu, -each.shape.memory))  # the large ones first: fewer nodes hold them all
@@ -181,37 +197,53 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
         return _fewer(rule, pool, count - rule.maximum)
     most = max(count, rule.maximum - pool.leaving)
     wanted = min(count + needed - pool.starting, most) if needed > pool.starting else count
-    if count < rule.minimum:
-        return PoolScaling(rule.minimum - count, (), f"at least {rule.minimum}")
     lost = tuple(pool.lost[:needed])
+    wait_s = again_after_s(rule.come_s, pool.in_vain)
+    if pool.since_up_s < wait_s and (count < rule.minimum or wanted > count):
+        why = f"no node of the last {pool.in_vain} additions came; the next is ordered {wait_s:.0f} s after the last"
+        return PoolScaling(0, lost, why, full=True)
+    at_once = 1 if pool.in_vain else rule.maximum  # whether one comes is found out with one
+    if count < rule.minimum:
+        return PoolScaling(min(rule.minimum - count, most - count, at_once), (), f"at least {rule.minimum}")
     if wanted > count:
         now = [each for each in curable if _is_urgent(rule, pool, each)] if pool.since_up_s < rule.up_wait_s else curable
-        add = min(wanted - count, packed(rule.node, rule.max_slots, now) - pool.starting)
+        add = min(wanted - count, packed(rule.node, rule.max_slots, now) - pool.starting, at_once)
         if add <= 0:
             return PoolScaling(0, lost, f"added some {pool.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s")
         slots = sum(each.slots for each in now)
         urgent = "" if now is curable else ", and would be too late after a wait"
         return PoolScaling(add, lost, f"{slots} slots wait for capacity that {add} more nodes have{urgent}")
     if needed:
-        enough = pool.starting >= needed
-        why = f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}"
-        return PoolScaling(0, lost, why, full=pool.nodes >= rule.maximum and not pool.starting and not lost)
+        return _enough(rule, pool, needed, lost)
+    return _emptied(rule, pool, sum(each.slots for each in fitting if _is_hopeless(pool, each)))
+
+
+def _enough(rule: PoolRule, pool: Pool, needed: int, lost: tuple[str, ...]) -> PoolScaling:
+    went = f"; {len(lost)} that are lost go" if lost else ""
+    why = f"{pool.starting} on their way" if pool.starting >= needed else f"no more than {rule.maximum}{went}"
+    return PoolScaling(0, lost, why, full=pool.nodes >= rule.maximum and not pool.starting and not lost)
+
+
+def _emptied(rule: PoolRule, pool: Pool, hopeless: int) -> PoolScaling:
+    """Nothing waits that a node cures: those that were empty for long enough go."""
     idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
     gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
     if gone:
         return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s")
-    hopeless = sum(each.slots for each in fitting if _is_hopeless(pool, each))
     late = f"; {hopeless} slots wait whose deadline is before a new node would be there" if hopeless else ""
     return PoolScaling(0, (), f"as wanted{late}")
 
 
-def _lost(names: Sequence[str]) -> str:
-    return f"; {len(names)} that are lost go" if names else ""
+def again_after_s(come_s: float, in_vain: int) -> float:
+    """How long after an addition another one follows, where the last ones came to nothing: twice as long each time."""
+    return min(come_s * 2 ** min(in_vain, _DOUBLED_MAX), max(come_s, AGAIN_S_MAX)) if in_vain else 0.0
 
 
 def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
-    """The empty ones first, of these the ones nobody keeps closed, then those with the least on them."""
-    empty = [name for each in (pool.idle, pool.kept) for name, _ in sorted(each, key=lambda n: (-n[1], n[0]))][:surplus]
+    """Those that have not come yet first, the last ordered of them before the others: nothing is lost with them. Then the empty
+    ones, of these the ones nobody keeps closed, then those with the least on them."""
+    idle = [name for each in (pool.idle, pool.kept) for name, _ in sorted(each, key=lambda n: (-n[1], n[0]))]
+    empty = [*reversed(pool.absent), *idle][:surplus]
     busy = [name for name, _ in sorted(pool.busy, key=lambda n: (n[1], n[0]))][: surplus - len(empty)]
     return PoolScaling(0, tuple(empty), f"no more than {rule.maximum}", tuple(busy), full=True)
 
@@ -226,12 +258,18 @@ def node_name(pool: NodePool, region: str, number: int) -> str:
     return f"{region}-{pool.metadata.name}-{number}"
 
 
+def node_number(node: str) -> int:
+    """Of one that a pool ordered."""
+    number = node.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 def has_let_go(pool: NodePool, region: str, node: str) -> bool:
     """It has ordered that node, and does so no longer: whoever provides its machine stops it."""
-    number = node.rpartition("-")[2]
-    if not pool.spec.provider or not number.isdecimal() or node in pool.status.ordered:
+    if not pool.spec.provider or node in pool.status.ordered:
         return False
-    return int(number) <= pool.status.numbered and node == node_name(pool, region, int(number))
+    number = node_number(node)
+    return 0 < number <= pool.status.numbered and node == node_name(pool, region, number)
 
 
 def is_too_late(deadline_s: float | None, start_s: float) -> bool:

@@ -15,6 +15,9 @@ from fairlead.model.kinds.recovery import RecoveryOrder
 from fairlead.model.kinds.work import Ask, Assignment, Revision, RevisionSpec
 from fairlead.model.meta import Condition, Metadata, OwnerReference, set_condition
 
+# Whose turn it is where a workload finds no region; else its user's. What still leaves a region the disruption controller drains.
+_OWNERS = {"WaitingForQuota": "quota-controller", "ResidencyBlocked": "operator", "WaitingForFence": "disruption-controller"}
+
 
 def owner_of(workload: Workload) -> OwnerReference:
     meta = workload.metadata
@@ -50,8 +53,13 @@ def revision_spec(workload: Workload, priority: int) -> RevisionSpec:
 
 
 def same_content(one: RevisionSpec, other: RevisionSpec) -> bool:
-    """A slot that runs the one runs the other. The priority is the assignment's: a policy that ranks anew restarts nothing."""
-    return replace(one, generation=0, priority=0, min_serving=0) == replace(other, generation=0, priority=0, min_serving=0)
+    """A slot that runs the one runs the other. The priority and the labels are the assignment's: a policy that ranks anew
+    restarts nothing, nor does a label, with which no generation begins."""
+    return _restarts(one) == _restarts(other)
+
+
+def _restarts(spec: RevisionSpec) -> RevisionSpec:
+    return replace(spec, generation=0, priority=0, min_serving=0, ask=replace(spec.ask, labels=()))
 
 
 def revision_for(workload: Workload, priority: int, known: Iterable[Revision]) -> tuple[Revision, bool]:
@@ -90,7 +98,7 @@ def fold(
     unplaced = 0 if spec.suspend else slots - sum(choice.counts.values())
     stuck = 0 if spec.suspend else sum(count for region, count in choice.counts.items() if region in silent)
     if choice.reason and unplaced + stuck > 0:
-        owner = {"WaitingForQuota": "quota-controller", "ResidencyBlocked": "operator"}.get(choice.reason, "user")
+        owner = _OWNERS.get(choice.reason, "user")
         why = PendingReason(reason=choice.reason, count=unplaced + stuck, next_owner=owner, detail=choice.detail)
         pending = (why, *pending)
         total = replace(total, pending=total.pending + max(0, unplaced))

@@ -9,7 +9,6 @@ with its lease. Used by the judge, the scheduler, both quota controllers and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -50,12 +49,13 @@ class Granted(NamedTuple):
     limits: dict[str, int]  # of what is in force, by dimension
     leased: bool
     cut_off: bool  # leased, and the region has had no word for too long
+    confirmed: bool = True  # taken in this history
 
 
 def granted(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int) -> Granted:
     allowed, leased = in_force(grant, term, incarnation, now_ms), bool(grant.spec.lease_seconds)
     cut_off = leased and is_cut_off(term, incarnation, now_ms)
-    return Granted(grant, allowed, limits_of(allowed.limit), leased, cut_off)
+    return Granted(grant, allowed, limits_of(allowed.limit), leased, cut_off, is_confirmed(grant, incarnation))
 
 
 # --- the region's side ---------------------------------------------------------------------------------------------------
@@ -67,12 +67,18 @@ def in_force(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int
         end = spec.lease_end_time
         ended = end is not None and now_ms >= millis(end)
         return InForce(spec.version, spec.after if ended else spec.during, spec.after if end else spec.during, FOREVER)
-    if not status.accepted_version or status.incarnation != incarnation:
+    if not status.accepted_version or not is_confirmed(grant, incarnation):
         return InForce(status.accepted_version, NOTHING, NOTHING, 0)
     end_ms = lease_end(grant, term, incarnation)
     over = status.emergency_end_time is not None and now_ms >= millis(status.emergency_end_time)
     during, after = _less(status.during, status.emergency) if over else status.during, staying(status)
     return InForce(status.accepted_version, during if now_ms < end_ms - stop_ms(spec) else after, after, end_ms)
+
+
+def is_confirmed(grant: Grant, incarnation: int) -> bool:
+    """False: the region stood on an offer in history that is lost, or was restored, and has taken none since. Which one it took
+    last nobody here knows: nothing is placed on it. What runs without an end is within what that one leaves, and stays."""
+    return not grant.spec.lease_seconds or not grant.status.accepted_version or grant.status.incarnation == incarnation
 
 
 def staying(status: GrantStatus) -> Resources:
@@ -175,15 +181,23 @@ def own_time(term: GrantTerm, there: datetime) -> datetime | None:
     spec, status = term.spec, term.status
     if spec.answered != status.asked or status.asked_time is None or spec.until_time is None or not spec.lease_seconds:
         return None
-    left_ms = millis(there) - (millis(spec.until_time) - honoured_ms(spec.lease_seconds))
+    left_ms = millis(there) - _answered_ms(spec, spec.until_time)
     return instant(millis(status.asked_time) + (escrow.holder_ms(left_ms, escrow.RHO) if left_ms > 0 else left_ms))
+
+
+def _answered_ms(spec: GrantTermSpec, until: datetime) -> int:
+    """A server of the version before does not say it; its leases are of one length."""
+    if spec.answered_time is not None:
+        return millis(spec.answered_time)
+    return millis(until) - honoured_ms(spec.lease_seconds)
 
 
 def tell(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, now_ms: int) -> tuple[Resources, Resources]:
     """What a region can use, and what of it stays, for books that were restored: no offer of the incarnation before is taken
     from now on."""
     allowed = in_force(grant, term, incarnation, now_ms)
-    stays = escrow.largest((allowed.after.amounts(), grant.status.firm.amounts(), used if not allowed.version else {}))
+    known = allowed.version and is_confirmed(grant, incarnation)
+    stays = escrow.largest((allowed.after.amounts(), grant.status.firm.amounts(), used if not known else {}))
     return resources(escrow.largest((allowed.limit.amounts(), stays, used))), resources(stays)
 
 
@@ -210,6 +224,16 @@ def outrun(grant: Grant, term: GrantTerm, incarnation: int) -> bool:
 
 def ended_early(grant: Grant, term: GrantTerm) -> GrantStatus:
     return replace(grant.status, lease_end_time=term.status.end_time or instant(0))
+
+
+def ends_sooner(grant: Grant, term: GrantTerm) -> GrantStatus | None:
+    """The status of a grant whose emergency quota ends sooner than its region counts: after a cold start on a wall clock that
+    was behind, by the time that nobody measured. None: it does not."""
+    spec, status = grant.spec, grant.status
+    if status.emergency_end_time is None or spec.emergency_end_time is None or status.accepted_version != spec.version:
+        return None  # one that is taken from now on is counted anew
+    ends = own_time(term, spec.emergency_end_time)
+    return replace(status, emergency_end_time=ends) if ends is not None and ends < status.emergency_end_time else None
 
 
 def taken_answer(term: GrantTerm) -> GrantTermStatus:
@@ -310,6 +334,12 @@ def ends_otherwise(spec: GrantSpec, ends: datetime | None) -> bool:
     return spec.lease_seconds > 0 and spec.emergency_end_time not in (None, ends)
 
 
+def is_left_behind(grant: Grant) -> bool:
+    """An answer named an offer for it that was then refused: the region stands on the newest there is, and takes its lease for
+    one that ends."""
+    return grant.status.accepted_version == grant.spec.version and grant.status.lease_end_time is not None
+
+
 def _covered(offer: GrantOffer, during: Resources, after: Resources) -> bool:
     """One without an end is not."""
     return offer.until_time is not None and not offer.during.exceeding(during) and not offer.after.exceeding(after)
@@ -332,41 +362,9 @@ def told_spec(grant: Grant, incarnation: int, lease_s: int) -> GrantSpec:
     return GrantSpec(grant.spec.region, first_version(incarnation), status.told, status.told_after, lease_seconds=lease_s)
 
 
-def floor_of(grant: Grant, incarnation: int, asker: int, made: int) -> int:
-    """From which version on an answer leases this grant; 0: whichever the region stands on. `made` is the newest version that
-    was sent to be written, and may not be seen yet."""
-    spec, status = grant.spec, grant.status
-    if not is_reported(grant, incarnation):
-        return max(first_version(incarnation), made)
-    if spec.version == status.accepted_version and status.incarnation == asker and made <= spec.version:
-        return 0
-    return max(spec.version, made)
-
-
 def honoured_ms(lease_s: int) -> int:
     """How long after an answer a region may still act on it."""
     return escrow.giver_ms(lease_s * 1000, escrow.RHO) + margin_ms(lease_s)
-
-
-def answer_spec(term: GrantTerm, incarnation: int, floors: Mapping[str, int], lease_s: int, now_ms: int) -> GrantTermSpec:
-    """The answer to a region's last question. One that does not know this incarnation yet is only told of it (ADR 0016)."""
-    status = term.status
-    leased = status.knows == incarnation
-    until = instant(now_ms + honoured_ms(lease_s)) if leased else term.spec.until_time
-    return GrantTermSpec(
-        term.spec.region,
-        incarnation,
-        status.incarnation,
-        status.asked,
-        lease_s if leased else 0,
-        until,
-        dict(floors) if leased else {},
-    )
-
-
-def is_asked(term: GrantTerm, incarnation: int) -> bool:
-    spec, status = term.spec, term.status
-    return status.asked > 0 and (spec.incarnation, spec.asker, spec.answered) != (incarnation, status.incarnation, status.asked)
 
 
 # --- amounts -------------------------------------------------------------------------------------------------------------

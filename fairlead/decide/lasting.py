@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from fairlead.decide import granting
 from fairlead.decide.escrow import Amounts, within
-from fairlead.decide.granting import lease_end
+from fairlead.decide.granting import is_confirmed, lease_end
 from fairlead.decide.grants import limits_of
 from fairlead.decide.slots import millis
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.quota import GrantTerm
+
+AS_TOLD: Final = -1  # of a tenant whose offer was taken in lost history, and none since: what agents were told of it last stands
 
 
 class Leases(msgspec.Struct, frozen=True, gc=False):
@@ -28,12 +31,12 @@ class Leases(msgspec.Struct, frozen=True, gc=False):
 
     position: int
     end_ms: int  # of every tenant that is not named
-    ends_ms: dict[str, int]  # of those that use more than stays, or whose lease ends by itself
+    ends_ms: dict[str, int]  # of those that use more than stays, or whose lease ends by itself; or AS_TOLD
 
 
 class GrantWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The same, for agents: in seconds from when it was asked. What was bound at that position or before, of a tenant that is not
-    named, stays when the lease ends."""
+    named, stays when the lease ends. Below nought: as was said before."""
 
     position: int
     valid_s: float
@@ -69,13 +72,18 @@ def leases_at(
         return None
     ends: dict[str, int] = {}
     for tenant, grant in grants.items():
-        if not _stays(grant, incarnation, used[tenant]):
+        if not is_confirmed(grant, incarnation):
+            ends[tenant] = AS_TOLD  # the answer that leases all others does not lease this one
+        elif not _stays(grant, incarnation, used[tenant]):
             ends[tenant] = lease_end(grant, term, incarnation)
     return Leases(position, millis(term.status.end_time), ends)
 
 
 def word_of(leases: Leases, now_ms: int) -> GrantWord:
-    left = {tenant: max(0, end_ms - now_ms) / 1000 for tenant, end_ms in leases.ends_ms.items()}
+    left = {
+        tenant: float(AS_TOLD) if end_ms == AS_TOLD else max(0, end_ms - now_ms) / 1000
+        for tenant, end_ms in leases.ends_ms.items()
+    }
     return GrantWord(leases.position, max(0, leases.end_ms - now_ms) / 1000, left)
 
 
@@ -95,7 +103,8 @@ class Granted(msgspec.Struct, frozen=True, gc=False):
         def until(valid_s: float) -> float:
             return sent + valid_s * (1 - clock_rate_error) - kill_s
 
-        return Granted(sent, word.position, until(word.valid_s), {name: until(left) for name, left in word.valid_of_s.items()})
+        named = {name: until(left) if left >= 0 else self.until(name) for name, left in word.valid_of_s.items()}
+        return Granted(sent, word.position, until(word.valid_s), named)
 
     def until(self, tenant: str) -> float:
         return self.by_tenant.get(tenant, self.default)

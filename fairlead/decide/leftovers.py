@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from fairlead.decide.escrow import within
-from fairlead.decide.granting import EMERGENCY_DRAIN_MS, in_force
+from fairlead.decide.granting import EMERGENCY_DRAIN_MS, in_force, is_confirmed
 from fairlead.decide.grants import limits_of
 from fairlead.decide.overrides import ends_ms
 from fairlead.decide.repairs import Finding
@@ -172,7 +172,7 @@ def over_grants(grants: Iterable[Grant], term: GrantTerm | None, incarnation: in
     for grant in grants:
         allowed = in_force(grant, term, incarnation, now_ms)
         used, limits = grant.status.used.amounts(), limits_of(allowed.limit)
-        if not allowed.version or within(used, limits):
+        if not allowed.version or not is_confirmed(grant, incarnation) or within(used, limits):
             continue
         end = grant.spec.lease_end_time
         ended_ms = millis(end) if end is not None else allowed.end_ms

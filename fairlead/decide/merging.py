@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from fairlead.decide import escrow
 from fairlead.decide.escrow import Account
-from fairlead.decide.granting import account_of, in_force, resources
+from fairlead.decide.granting import account_of, in_force, is_confirmed, resources
 from fairlead.decide.grants import limits_of
 from fairlead.decide.lasting import is_settled
 from fairlead.decide.overrides import AGE_MS, Where, concerns, ends_ms, starts_ms
@@ -66,7 +66,10 @@ def merged(
     over, proof = [], []
     for grant in grants:
         tenant, allowed = grant.metadata.namespace, in_force(grant, term, incarnation, healed_ms)
-        if grant.spec.lease_seconds and not escrow.within(limits_of(grant.status.used), limits_of(allowed.limit)):
+        known = grant.spec.lease_seconds and is_confirmed(
+            grant, incarnation
+        )  # else it stands on nothing yet, and keeps what runs
+        if known and not escrow.within(limits_of(grant.status.used), limits_of(allowed.limit)):
             over.append(tenant)
         if tenant in by_tenant or tenant in over:
             proof.append(MergeProof(tenant, allowed.version, grant.status.used, allowed.limit))

@@ -1,9 +1,11 @@
 """Two writers that undo each other, noticed from one side: the same is written again and again, and each time it took effect.
 
-A write takes effect only where something else stood there, so whoever writes the same value to the same object many times within
-a minute is being contradicted. A status follows the world, which may well go back and forth: there only the same value twice in a
-row counts, without its times. Owns the memory and how long to hold back; names both as far as the object tells, or who else may
-write there: no change says who made it. Pure: the time comes in. Called by the runtime of controllers with everything they wrote.
+A write takes effect only where something else stood there, so whoever writes to an object what it wrote there last is being
+contradicted; many times within a minute is a fight. What goes back and forth because the world does is none: one writer says
+both in turn. Of a status the times in it are not compared. Owns the memory and how long to hold back; names both as far as the
+object tells, or who else may write there: no change says who made it. Pure: the time comes in. Called by the runtime of
+controllers with everything they wrote.
+
 What is made and removed under one name again and again, and steps of slots, are not looked at. Slots that are moved to and fro
 between regions are to_and_fro.py's to notice, and counted here; within a region what bounds that are the movers' own rules
 (docs/scheduling.md, Moves that make room).
@@ -28,7 +30,7 @@ DAMP_MAX_MS: Final = 300_000
 OBJECTS_MAX: Final = 10_000
 
 Key = tuple[str, str, str]  # kind, tenant, name
-Waits = tuple[str, str] | Key  # a key of the controller's own; or the object, where it was written without one
+Waits = tuple[str, str] | Key  # a key of the controller's own; or the object, where that key stands for many, or for none
 
 
 class Fight(NamedTuple):
@@ -47,7 +49,6 @@ class Fight(NamedTuple):
 
 
 class _Written(NamedTuple):
-    value: int
     times_ms: tuple[int, ...]
     fights: int
 
@@ -55,7 +56,8 @@ class _Written(NamedTuple):
 class Oscillation:
     def __init__(self, writer: str) -> None:
         self._writer = writer
-        self._seen: OrderedDict[tuple[Key, str], dict[int, _Written]] = OrderedDict()
+        # What it wrote there, the last of it at the end.
+        self._seen: OrderedDict[tuple[Key, str, str], dict[int, _Written]] = OrderedDict()
         self._said: OrderedDict[Key, Any] = OrderedDict()  # the status it wrote last
         self._damped: dict[Waits, int] = {}  # -> when it may look, or write, again
         self._moves = ToAndFro()
@@ -85,25 +87,27 @@ class Oscillation:
         """Something took effect. `value` stands for what was written; `metadata` is that of the object as it was seen last;
         `waits` is held back where this is a fight."""
         # By its uid too: what somebody deletes and makes again under the same name is another object, and nobody's fight.
-        life = (written, metadata.uid if metadata is not None else "")
+        life = (written, metadata.uid if metadata is not None else "", part)
         values = self._seen.setdefault(life, {})
         self._seen.move_to_end(life)
         while len(self._seen) > OBJECTS_MAX:
             self._seen.popitem(last=False)
-        before = values.get(value, _Written(value, (), 0))
-        times = (*(ms for ms in before.times_ms if ms > now_ms - WINDOW_MS), now_ms)
+        again = next(reversed(values), None) == value  # else it is this writer who changes it
+        before = values.pop(value, _Written((), 0))
+        times = tuple(ms for ms in before.times_ms if ms > now_ms - WINDOW_MS)
+        times = (*times, now_ms) if again or not times else times
         if len(times) < TIMES:
             # Whoever was held back for longer than the window has not made peace meanwhile.
             fights = (
                 before.fights if before.times_ms and now_ms - before.times_ms[-1] <= WINDOW_MS + _held_ms(before.fights) else 0
             )
-            values[value] = _Written(value, times, fights)
+            values[value] = _Written(times, fights)
             for old in [each for each, w in values.items() if w.times_ms[-1] <= now_ms - DAMP_MAX_MS - WINDOW_MS]:
                 del values[old]
             return None
         self.total += 1
         until_ms = now_ms + _held_ms(before.fights + 1)
-        values[value] = _Written(value, times[-1:], before.fights + 1)
+        values[value] = _Written(times[-1:], before.fights + 1)
         self._damped = {each: ms for each, ms in self._damped.items() if ms > now_ms} | {waits: until_ms}
         return Fight(written, (self._writer, other_writer(metadata, self._writer, f"{written[0]}.{part}")), until_ms)
 

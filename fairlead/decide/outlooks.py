@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from fairlead.decide.recovery import Regions, Rooms, Service, ServiceKey, able_regions, counted, plan
+from fairlead.decide.slot_lease import TTL_S, honoured_ms
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.recovery import RegionOutlook, RegionOutlookSpec, RegionOutlookStatus, ServiceOutlook
 from fairlead.model.meta import Condition, set_condition
@@ -28,6 +30,7 @@ class Outlook(NamedTuple):
     seconds: float  # until they serve, as far as can be told
     missing: int
     why: str  # it would not do: too few, or too late
+    policy_revision: int = 0  # by which it was asked
 
 
 class Pace(NamedTuple):
@@ -36,18 +39,23 @@ class Pace(NamedTuple):
     detect_s: float
     bind_s: float
     start_s: float  # from bound to serving
-    fence_s: float = 66.0  # until what is exclusive everywhere can certainly run in a lost region no more
 
 
-def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
-    """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
+def outlook(
+    lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace, slot_lease_s: float = TTL_S
+) -> list[Outlook]:
+    """Every service that has slots in `lost`, of its own or standing in, in the order in which they would be served. What is lost
+    already stays lost. `slot_lease_s`: of that region, for as long as which what is exclusive everywhere may still run there."""
     # Of what it has in a partial region only what serves there is counted on.
     services = [_as_if_taken(service, lost)._replace(mute=service.mute | regions.partial) for service in services]
     gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost}, regions.unknown - {lost})
-    planned = plan(services, gone, rooms)
+    planned = plan([service for service in services if not service.stays], gone, rooms)
     out = []
     for service in sorted(services, key=lambda s: (-s.priority, s.key)):
-        if not service.slots.get(lost):
+        if not service.slots.get(lost) and not service.ordered.get(lost):
+            continue
+        if service.stays:
+            out.append(_of_what_stays(service, gone, pace))
             continue
         orders = planned.orders.get(service.key, {})
         new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
@@ -56,11 +64,21 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
         reached = {r: counted(service, r) + orders.get(r, 0) - service.idle.get(r, 0) for r in able_regions(service, gone)}
         best = max(reached, key=lambda r: (reached[r], r), default="")
         fresh = sum(count for count in new.values() if count > 0)
-        detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)
+        detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, ceil(honoured_ms(slot_lease_s) / 1000))
         seconds = detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
         why = short.why if short else _too_late(service, seconds)
-        out.append(Outlook(service.key, best, fresh, seconds, missing, why))
+        out.append(Outlook(service.key, best, fresh, seconds, missing, why, service.policy_revision))
     return out
+
+
+def _of_what_stays(service: Service, regions: Regions, pace: Pace) -> Outlook:
+    """It has what it has in other regions already, and no more. A job or a gang lies in one; what is exclusive is no copy of
+    what is elsewhere, so of that it is the sum that counts."""
+    left = {region: counted(service, region) for region in service.slots if region in regions.healthy}
+    best = max(left, key=lambda region: (left[region], region), default="")
+    missing = max(0, service.minimum - sum(left.values()))
+    why = service.stays if missing else ""
+    return Outlook(service.key, best if not missing else "", 0, pace.detect_s, missing, why, service.policy_revision)
 
 
 def _too_late(service: Service, seconds: float) -> str:
@@ -90,6 +108,7 @@ def spec_of(region: str, found: list[Outlook]) -> RegionOutlookSpec:
                 seconds=one.seconds,
                 missing=one.missing,
                 why=one.why,
+                policy_revision=one.policy_revision,
             )
             for one in listed
         ),

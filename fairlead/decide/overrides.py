@@ -23,7 +23,7 @@ from fairlead.model.kinds.policy import Override
 
 __all__ = [
     "AGE_MS", "APPROVED_KINDS", "EVERYONE", "Avoidance", "Overrides", "Where", "all_in_force", "concerns", "ends_at", "ends_ms",
-    "in_force", "is_agreed", "is_in_force", "node_words", "soon_ms", "stage_of", "starts_ms", "stills_pools", "tenants_of",
+    "in_force", "is_agreed", "is_in_force", "soon_ms", "stage_of", "starts_ms", "stills_pools", "tenants_of",
     "touches", "words",
 ]  # fmt: skip
 AGE_MS: Final = "fairlead.dev/mirrored-age-ms"  # on a copy: how old the original was, by its own plane's clock
@@ -109,13 +109,6 @@ def stills_pools(override: Override) -> bool:
     """Of an autoscaler-pause: whether node pools stand still, and not only what waits of some work adds no node to them. Pools
     are for everybody's work."""
     return EVERYONE in tenants_of(override) and not override.spec.scope.workloads
-
-
-def node_words(override: Override) -> str:
-    """What an autoscaler-pause means for nodes."""
-    regions = override.spec.scope.regions
-    where = f" in {', '.join(regions)}" if regions else ""
-    return f"no node is added or let go{where}" if stills_pools(override) else f"no node is added{where} for what waits of them"
 
 
 def in_force(overrides: Iterable[Override], kind: str, now_ms: int, where: Where) -> Override | None:

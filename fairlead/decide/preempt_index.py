@@ -111,6 +111,9 @@ def doubled(column: Column) -> Column:
 _LARGEST = 1 << 62  # larger than any slot
 
 
+_NOWHERE: Final[tuple[int, Placed | None]] = (-1, None)
+
+
 class Claiming(msgspec.Struct):
     """A claimer that waits for its victims."""
 
@@ -135,7 +138,7 @@ class Evictable:
         self.cells: dict[str, Any] = {name: cells(column) for name, column in self.columns.items()}
         self._size = _ROWS_AT_FIRST
         self._stale: dict[int, None] = {}
-        self._leaving: dict[SlotKey, Placed] = {}
+        self._leaving: dict[SlotKey, tuple[int, Placed]] = {}  # by slot: on which row
         self._claims: dict[SlotKey, Claiming] = {}
         self._claims_on: dict[int, dict[SlotKey, Claiming]] = {}
         self._claimer_of: dict[SlotKey, SlotKey] = {}  # victim -> claimer
@@ -154,7 +157,8 @@ class Evictable:
                 self.unplace(use.row, key)
         elif sign > 0:
             self._reach(use.row)
-            self._leaving[key] = _placed(key, use.priority, use.requests, use.devices, use.how == LENT, use.uid, 0, 0)
+            left = _placed(key, use.priority, use.requests, use.devices, use.how == LENT, use.uid, 0, 0)
+            self._leaving[key] = use.row, left
             self._recount(key)
         elif self._leaving.pop(key, None) is not None:
             self._recount(key)
@@ -186,7 +190,8 @@ class Evictable:
         if row not in self._stale:
             self._extend(row, placed, alone=len(here) == 1)
         self._count(placed, 1)
-        self._claimer_of.pop(key, None)  # a victim that runs is in another life, which nobody has claimed
+        if key in self._claimer_of:  # a victim that runs is in another life, which nobody has claimed
+            self._recount(self._claimer_of.pop(key))
         if key in self._claims:
             self._recount(key)
 
@@ -266,7 +271,10 @@ class Evictable:
         self._claims[claimer] = claiming
         self._claims_on.setdefault(row, {})[claimer] = claiming
         for victim in claiming.victims:
+            before = self._claimer_of.get(victim)
             self._claimer_of[victim] = claimer
+            if before is not None and before != claimer:
+                self._recount(before)  # it waited for another life of that victim: nobody else tells it when this one ends
         self._recount(claimer)
 
     def unclaim(self, claimer: SlotKey) -> None:
@@ -286,7 +294,11 @@ class Evictable:
             return
         claiming = self._claims[claimer]
         taker = self.slots[claiming.row].get(claimer)
-        leaving = [self._leaving[v] for v in claiming.victims if v in self._leaving and self._claimer_of.get(v) == claimer]
+        leaving = []
+        for victim in claiming.victims:
+            row, placed = self._leaving.get(victim, _NOWHERE)
+            if placed is not None and row == claiming.row and self._claimer_of.get(victim) == claimer:
+                leaving.append(placed)
         self._credit(claiming, credit_of(taker, leaving) if taker is not None and leaving else None)
 
     def _credit(self, claiming: Claiming, credit: Credit | None) -> None:

@@ -21,6 +21,7 @@ from fairlead.model.ids import born_at
 from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import (
+    Ask,
     Assignment,
     AssignmentSpec,
     AssignmentStatus,
@@ -47,7 +48,7 @@ def request_for(assignment: Assignment, revision: Revision, index: int, epoch: i
             slot=slot,
             epoch=epoch,
             generation=spec.generation,
-            ask=spec.ask,
+            ask=_labelled(spec.ask, assignment.metadata),
             execution=spec.execution,
             exclusive=spec.exclusive,
             gang=order.workload if gang_size else "",
@@ -56,6 +57,12 @@ def request_for(assignment: Assignment, revision: Revision, index: int, epoch: i
             **_terms(order, gang_size, stands_in)._asdict(),
         ),
     )
+
+
+def _labelled(ask: Ask, order: Metadata) -> Ask:
+    """A label that was changed since the revision was made goes for all that is queued from then on."""
+    labels = tuple(sorted(order.labels.items()))
+    return ask if labels == ask.labels else replace(ask, labels=labels)
 
 
 def _terms(order: AssignmentSpec, gang_size: int, stands_in: bool) -> Terms:
@@ -224,7 +231,7 @@ def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: 
         pending=pending,
         generations=tuple(sorted({generation for _, generation in grouped(slots).groups} | set(want.values()))),
         epoch_floor=floor_needed(assignment.spec, slots, want, before.epoch_floor),
-        unwanted=_unwanted(slots, want) if order.exclusive else 0,
+        unwanted=_unwanted(slots, want) if order.exclusive or order.execution == "Exclusive" else 0,
         conditions=conditions,
         stood_in=_standing_in(slots) if order.recovery is not None or before.stood_in else 0,
         given_up=spans_of(giving(order, before, slots).gone),

@@ -65,6 +65,8 @@ class Service(NamedTuple):
     unsure: Mapping[str, str] = MappingProxyType({})  # regions in which no room can be promised to it, and why
     idle: Mapping[str, int] = MappingProxyType({})  # of what was ordered, how many have not served for a while, by region
     spent: frozenset[str] = frozenset()  # regions that have nothing of it now, and where what stood in did not come up
+    policy_revision: int = 0  # that says its priority, and where it may be
+    stays: str = ""  # why nothing of it is ordered elsewhere: only outlooks are asked about such a one
 
 
 class Regions(NamedTuple):
@@ -194,7 +196,7 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
             _succeed(service, service.alone, regions, standing, ration, found)
             continue
         kept = {region: count for region, count in service.ordered.items() if count and _stays(service, region, regions)}
-        if not any(service.slots.get(region) for region in regions.lost | service.failing):
+        if not _is_hit(service, regions):
             if kept and not _well(service, regions):
                 found.orders[service.key] = kept
             continue
@@ -204,15 +206,28 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
     return found
 
 
+def _is_hit(service: Service, regions: Regions) -> bool:
+    """Something of its own is lost; or all there is of it stands in, and that is."""
+    if any(service.slots.get(region) for region in regions.lost | service.failing):
+        return True
+    return not any(service.slots.values()) and any(service.ordered.get(region) for region in regions.lost)
+
+
 def _stays(service: Service, region: str, regions: Regions) -> bool:
     """Whether what stands in for it there goes on. Where it may not be any more, finds no place, does not come up, or is lost, it
-    leaves when another serves in its place: a region that was only thought to be lost would end what it still serves with."""
-    vain = service.full | service.idle.keys()
-    if region in service.regions and region not in vain and (region in regions.healthy or region in regions.unknown):
+    leaves when another serves in its place: a region that was only thought to be lost would end what it still serves with. So it
+    is while nobody knows how the region is. One that was written off is none of these."""
+    heard_of = regions.healthy | regions.unknown
+    if region in heard_of and _is_well_placed(service, region):
         return True
-    able = [r for r in service.regions if r in regions.healthy and r not in vain]
+    able = [r for r in service.regions if r in regions.healthy and _is_well_placed(service, r)]
     replaced = any(service.alive.get(r, 0) + service.stood_in.get(r, 0) >= service.minimum for r in able)
-    return (region in regions.healthy or region in regions.lost) and not replaced
+    return region in heard_of | regions.lost and not replaced
+
+
+def _is_well_placed(service: Service, region: str) -> bool:
+    """What stands in there may be there, and nothing says that it has no place, or does not come up."""
+    return region in service.regions and region not in service.full and region not in service.idle
 
 
 def able_regions(service: Service, regions: Regions) -> tuple[str, ...]:
@@ -342,7 +357,8 @@ def _well(service: Service, regions: Regions) -> bool:
 def _recover(
     service: Service, regions: Regions, standing: Standing, ration: Ration, kept: dict[str, int], found: Plan
 ) -> None:  # fmt: skip
-    if any(kept.get(region) and counted(service, region) + kept[region] >= service.minimum for region in regions.unknown):
+    silent = [region for region in regions.unknown if kept.get(region) and _is_well_placed(service, region)]
+    if any(counted(service, region) + kept[region] >= service.minimum for region in silent):
         found.orders[service.key] = kept  # it stands there as far as anybody knows
         return
     candidates = able_regions(service, regions)

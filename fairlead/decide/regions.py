@@ -34,14 +34,15 @@ class RegionVerdict(NamedTuple):
     why: str
 
 
-def judge_regions(regions: Sequence[RegionFacts], since_ms: int, now_ms: int, rules: RegionRules) -> list[RegionVerdict]:
-    """Nothing is said of a silence that is not a full lease old under this observer, nor of a region never heard of."""
+def judge_regions(
+    regions: Sequence[RegionFacts], since_ms: int, now_ms: int, rules: RegionRules, deaf_ms: int = 0
+) -> list[RegionVerdict]:
+    """Nothing is said of a silence that is not a full lease old under this observer, nor of a region never heard of. `deaf_ms`:
+    when nobody at all was heard last. Whoever is heard again some seconds after the first is not lost in between."""
     quiet_ms = {r.name: now_ms - max(r.renewed_ms, since_ms) for r in regions}
-    lease_ms = {r.name: int(r.ttl_s * (1 + rules.clock_rate_error) * 1000) for r in regions}
-    joined = [r for r in regions if r.renewed_ms]
-    silent = {r.name for r in joined if quiet_ms[r.name] > lease_ms[r.name]}
-    deaf = len(silent) == len(joined)
-    mass = len(silent) > 1
+    lease_ms = {r.name: _lease_ms(r, rules) for r in regions}
+    silent = {r.name for r in regions if r.renewed_ms and quiet_ms[r.name] > lease_ms[r.name]}
+    deaf, mass = is_deaf(regions, since_ms, now_ms, rules), len(silent) > 1
     out = []
     for region in sorted(regions):
         name, quiet_s = region.name, quiet_ms[region.name] // 1000
@@ -51,11 +52,22 @@ def judge_regions(regions: Sequence[RegionFacts], since_ms: int, now_ms: int, ru
             out.append(RegionVerdict(name, "Healthy" if _is_fresh(region, since_ms) else region.health, False, "heard"))
         elif deaf:
             out.append(RegionVerdict(name, region.health, True, "no region at all is heard, so it may be us"))
-        elif region.health == "Lost" or _is_lost(region, quiet_ms[name] - lease_ms[name], rules):
+        elif region.health == "Lost" or _is_lost(region, min(quiet_ms[name], now_ms - deaf_ms) - lease_ms[name], rules):
             out.append(RegionVerdict(name, "Lost", mass, f"not heard for {quiet_s} s"))
+        elif now_ms - deaf_ms <= lease_ms[name]:
+            out.append(RegionVerdict(name, region.health, mass, "not heard yet since nobody was"))
         else:
             out.append(RegionVerdict(name, "Unknown", mass, "its lease has run out"))
     return out
+
+
+def is_deaf(regions: Sequence[RegionFacts], since_ms: int, now_ms: int, rules: RegionRules) -> bool:
+    """Whether no region at all is heard of those that ever were."""
+    return all(now_ms - max(r.renewed_ms, since_ms) > _lease_ms(r, rules) for r in regions if r.renewed_ms)
+
+
+def _lease_ms(region: RegionFacts, rules: RegionRules) -> int:
+    return int(region.ttl_s * (1 + rules.clock_rate_error) * 1000)
 
 
 def _is_fresh(region: RegionFacts, since_ms: int) -> bool:

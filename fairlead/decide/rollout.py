@@ -1,7 +1,8 @@
 """How a workload's slots in one region come to the wanted generation: which slots there should be, which may leave, who gets
 traffic, and whether it progresses. Pure.
 
-The number of slots is bounded by the indices there are: the region's own, and `maxSurge` spare ones. The number that serve is
+The number of slots is bounded by the indices there are: the region's own, and `maxSurge` spare ones; of Exclusive work the own
+alone, each the one life of its slot at a time. The number that serve is
 bounded by what may leave: nothing does unless, without it, at least `replicas - maxUnavailable` still serve; and where surge lets
 another come first, the last copy never leaves first. Used by the assignment, rollout and repair controllers, on the same picture.
 """
@@ -44,7 +45,7 @@ def _spares(order: AssignmentSpec, own: dict[int, int], slots: Table) -> list[in
     """The spare indices in use: as many as surge allows while something is replaced, or may not leave before another serves; then
     until all of the region's own serve."""
     spare = order.spare
-    if spare is None or not own:
+    if spare is None or not own or order.execution == "Exclusive":
         return []
     known = [slots[i] for i in range(spare.first, spare.last + 1) if i in slots and slots[i].state in _THERE]
     if order.rollout.paused:

@@ -153,11 +153,15 @@ def emergency_part(
 
 
 def _shared(now: QuotaNow, demands: Mapping[str, Demand], grants: Mapping[str, Grant]) -> tuple[dict[str, Wish], dict[str, Wish]]:
-    """With emergency quotas, and without. What was given for some regions alone counts as nobody's while the rest is shared."""
+    """With emergency quotas, and without. What was given for some regions alone counts as nobody's while the rest is shared: of
+    what ends with the last offer no more than those give, because the rest of it follows from how the rest was shared."""
     scoped = [each for each in now.emergencies if each.regions]
     plain = dict(demands)
     for region in sorted({name for each in scoped for name in each.regions} & grants.keys() & demands.keys()):
-        plain[region] = _less(demands[region], grants[region].spec.emergency.amounts())
+        alone: Amounts = {}
+        for each in scoped:
+            alone = escrow.added(alone, each.amounts) if region in each.regions else alone
+        plain[region] = _less(demands[region], escrow.smallest(alone, grants[region].spec.emergency.amounts()))
     limits = now.base
     for each in now.emergencies:
         limits = limits if each.regions else escrow.added(limits, each.amounts)

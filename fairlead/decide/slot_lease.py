@@ -43,7 +43,8 @@ def honoured_ms(ttl_s: float) -> int:
 
 def free_ms(lease: LeaseSpec | None, role: Role, ttl_s: float, incarnation: int, since_ms: int) -> int:
     """From when on this role may take the lease. `since_ms`: whoever judges has not seen what was renewed before. In a history
-    that was restored nobody knows what was renewed, nor by whom, before a whole lease has passed."""
+    that was restored nobody knows what was renewed, nor by whom, before a whole lease has passed: `ttl_s`, the longest that any
+    region has."""
     ours = lease is not None and lease.incarnation == incarnation
     if lease is not None and lease.holder and lease.role == Role.RECOVERY.value and role is not Role.RECOVERY:
         return NEVER_MS  # until it is given back

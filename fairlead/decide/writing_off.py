@@ -1,9 +1,12 @@
-"""When an operator may write off a region that is silent and not called Lost. Pure.
+"""When an operator may write off a region that is lost, or silent and not called so. Pure.
+
+A region that is lost may only be cut off: for as long as its leases run it places and keeps what it was granted, asking nobody.
+So it is written off, and what it had is others', once everything has ended that it may still stand on without hearing from
+anybody: its grants' and its slots' leases. What stays with it after them (`after`) is for whoever deletes it to answer for.
 
 When no region at all is heard it is rather us, and none is called lost (P15): where there is but one it never is, however dead it
 may be. That it is gone for good is for people to say, by an annotation with the Region's uid, so that a manifest which is applied
-again says nothing of the next one of that name. It counts once everything has ended that the region may still stand on without
-hearing from anybody: its grants' and its slots' leases. Used by the authority when a Region is deleted.
+again says nothing of the next one of that name. It counts from the same moment. Used by the authority when a Region is deleted.
 """
 
 from __future__ import annotations

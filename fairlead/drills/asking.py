@@ -78,6 +78,11 @@ class Asking:
         counts: dict[str, int] = (found.get("status") or {}).get("replicas") or {}
         return counts
 
+    async def why(self, tenant: str, workload: str) -> dict[str, str]:
+        """Why each of its slots that do not serve waits, as `fairlead why` has it: reason by slot."""
+        told = await (await self.client()).read(kind("workloads").path(tenant, workload, "why"))
+        return {one["name"]: str(one.get("reason") or "") for one in (told.get("status") or {}).get("slots") or ()}
+
     async def metric(self, name: str, plane: str, **labels: str) -> float:
         """The sum over the series of a metric on one server; 0 where it has none."""
         text = b""

@@ -152,7 +152,7 @@ class PartialRegion(Drill):
             pending = (found.get("status") or {}).get("pending") or ()
             return any(one.get("reason") and one.get("nextOwner") for one in pending) or await scene.serving(RISK, 6)
 
-        await scene.expect("risk-api is whole elsewhere, or says what it waits for and on whom", explained, BACK_S, "bound")
+        await scene.expect("risk-api is whole elsewhere, or says what it waits for and on whom", explained, BACK_S)
 
         async def most_lost() -> bool:
             return await partial(scene, region) == "NodesLost"

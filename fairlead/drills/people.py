@@ -3,6 +3,7 @@ repair-during-incident, autoscaler-amplification. Run by running.py."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,6 +14,8 @@ from fairlead.drills.scene import TENANT, Scene
 
 REGION: Final = "us-east"
 RUNNING: Final = ("Ready", "Serving")
+# What an autoscaler says that adds nothing because what was ordered does not serve.
+NOT_SERVING: Final = re.compile(r"\d+ ordered before are not serving yet|\d+ of \d+ serve: their load says nothing")
 
 
 class OverrideExpiry(Drill):
@@ -75,6 +78,7 @@ class RepairDuringIncident(Drill):
     )
     expects = (
         "the loss is seen and told, and nothing is replaced while repairs wait",
+        "whoever asks why is told that these slots wait for a second person",
         "from the approval on the slots are replaced, each once",
     )
     about_s = 90
@@ -112,6 +116,7 @@ class RepairDuringIncident(Drill):
         found = tokens(await scene.asking.slots("bindings", TENANT, name, REGION))
         moved = sorted(slot for slot, place in tokens(before).items() if found.get(slot) != place)
         scene.check("nothing is replaced while repairs wait", not moved, ", ".join(moved) or f"{len(there)} slots wait")
+        await self._check_told(scene, name, there)
         await scene.asking.approve(TENANT, name)
         scene.saw("the second person agrees")
         await scene.expect("all of it runs, none there", lambda: self._running(scene, name, node), BACK_S, "ready")
@@ -119,26 +124,39 @@ class RepairDuringIncident(Drill):
         untouched = [slot for slot, place in tokens(before).items() if slot not in there and after.get(slot) != place]
         scene.check("what was well was left alone", not untouched, ", ".join(untouched) or "as before")
 
+    @staticmethod
+    async def _check_told(scene: Scene, name: str, there: set[str]) -> None:
+        said = await scene.asking.why(TENANT, name)
+        waiting = sum(said.get(slot) == "WaitingForApproval" for slot in there)
+        told = f"{waiting} of {len(there)} slots say WaitingForApproval"
+        scene.check("what waits says for whom", waiting == len(there), told)
+
     async def _running(self, scene: Scene, name: str, but: str) -> bool:
         found = await scene.asking.slots("bindings", TENANT, name, REGION)
         well = [one for one in found if one["status"].get("state") in RUNNING and one["spec"]["node"] != but]
         return len(well) == self.COUNT
 
 
+def waits_for_serving(said: str) -> bool:
+    """Whether an autoscaler says that it waits for what it has ordered, and not that it waits for something else."""
+    return NOT_SERVING.match(said) is not None
+
+
 class AutoscalerAmplification(Drill):
     name = "autoscaler-amplification"
     does = (
-        "gives a service nearly three times the load it is made for, and room for one more replica: most of what an autoscaler "
+        "gives a service more than four times the load it is made for, and room for one more replica: most of what an autoscaler "
         "orders cannot come"
     )
     expects = (
         "the autoscaler never orders more than the load needs and its surge",
-        "one that multiplies what it ordered by the load, with the same readings, would have ordered at least twice as many",
-        "it says why it waits",
+        "one that multiplies what it ordered by the load, with the same readings, would have ordered at least twice as many, and "
+        "at least twice what the load needs",
+        "it says why it waits: what it has ordered does not serve",
     )
     about_s = 90
     START, SURGE, MOST, TARGET = 2, 1, 40, 700
-    WORK: Final = 4000  # thousandths of one replica, in all
+    WORK: Final = 6000  # thousandths of one replica, in all: so much that it must wait before it has ordered what is needed
     FOR_S: Final = 50.0
 
     async def run(self, scene: Scene) -> None:
@@ -169,8 +187,11 @@ class AutoscalerAmplification(Drill):
             "never more than the load needs and its surge", peak <= needed + self.SURGE, f"{peak} at most; {needed} needed"
         )
         scene.check("a naive one would have ordered at least twice as many", naive >= 2 * peak, f"{naive} against {peak}")
+        scene.check(
+            "a naive one would have ordered at least twice what is needed", naive >= 2 * needed, f"{naive}; {needed} needed"
+        )
         scene.check("it acted at all", peak > self.START, f"from {self.START} to {peak}")
-        scene.check("it says why it waits", bool(why), why or "nothing")
+        scene.check("it says that it waits for what does not serve", waits_for_serving(why), why or "nothing")
         scene.check_lowest(RISK, 6)
 
     async def _serve(self, scene: Scene, name: str) -> bool:

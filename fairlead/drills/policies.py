@@ -63,7 +63,11 @@ class PolicyRollback(Drill):
         self._check_started(scene, starting, made)
         after = await self._bindings(scene)
         changed = sorted(slot for slot, place in before.items() if after.get(slot) != place)
-        scene.check("nothing that ran was restarted", not changed, ", ".join(changed) or f"{len(before)} bindings as before")
+        scene.check(
+            "nothing that ran was restarted",
+            bool(before) and not changed,
+            ", ".join(changed) or f"{len(before)} bindings as before",
+        )
         await scene.dwell(8.0)
         scene.check_lowest(RISK, 6)
         check_unhurt(scene, "a policy decides on what is placed, not on what runs")

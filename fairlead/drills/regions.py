@@ -101,20 +101,45 @@ class RegionLoss(Drill):
 
 class RegionLossDuringRecovery(Drill):
     name = "region-loss-during-recovery"
-    does = "kills eu-central, and us-west as soon as eu-central is called lost, while its work is being recovered"
+    does = "kills eu-central, and then the region that stands in for it, as soon as it is ordered there"
     expects = (
-        "at least four replicas of risk-api serve in us-east, which is left, counted from outside",
+        "what stands in for eu-central is ordered in one other region, and lost with it",
+        "it is ordered again in the region that is left, and nowhere else",
+        "at least four replicas of risk-api serve in that one, counted from outside",
         "under 60 s from the second loss",
         "no slot is served twice",
     )
     about_s = 200
 
     async def run(self, scene: Scene) -> None:
+        before = scene.census.last(RISK)
+        own = before.by_region() if before is not None else {}
         await lose(scene, LOST, f"{LOST} loses power")
-        await lose(scene, "us-west", "us-west loses power while the work of eu-central is recovered", "detect")
-        await recovered(scene, ("us-east",))
+
+        async def ordered() -> bool:
+            return len(await stand_ins(scene)) == 1
+
+        if not await scene.expect("one region stands in for it", ordered, BACK_S):
+            return
+        (second,) = await stand_ins(scene)
+        (left,) = {*REGIONS} - {LOST, second}
+        await lose(scene, second, f"{second}, which stands in, loses power too", "detect")
+        await recovered(scene, (left,))
+
+        async def moved() -> bool:
+            return await stand_ins(scene) == {left: LEAST - own.get(left, 0)}
+
+        await scene.expect(f"what {second} stood in with is ordered in {left} alone", moved, BACK_S)
+        scene.figures["lost"] = [LOST, second]
         check_once(scene)
-        scene.check_lowest(RISK, 2)
+        scene.check_lowest(RISK, own.get(left, 0))
+
+
+async def stand_ins(scene: Scene) -> dict[str, int]:
+    """How many slots are ordered beyond its own for risk-api, by region."""
+    order = await scene.asking.get("recoveryorders", *RISK) or {}
+    regions: dict[str, int] = (order.get("spec") or {}).get("regions") or {}
+    return regions
 
 
 class GlobalCut90s(Drill):
@@ -122,9 +147,10 @@ class GlobalCut90s(Drill):
     does = "cuts every region off from the global plane for 90 s; meanwhile a node of us-east loses power"
     expects = (
         "no region is called lost: when none is heard, it is rather global that is deaf",
+        "nor is anything ordered elsewhere when the first of them is heard again",
         "us-east replaces by itself what the node ran: six of risk-api serve while global is cut off",
         "nothing is missing meanwhile but what the node ran",
-        "when the way is back, global knows it",
+        "when the way is back, global knows it: it has the merge report of us-east",
         "every region then says in its merge report what it did meanwhile; that of us-east is what is counted here",
     )
     about_s = 180
@@ -156,12 +182,11 @@ class GlobalCut90s(Drill):
         await scene.chaos.heal(lambda text: None)
         scene.saw("the way is back")
 
-        async def known() -> bool:
-            counts = await scene.asking.counts(*RISK)
-            return counts.get("serving", 0) == 6 and not counts.get("unknown")
-
-        await scene.expect("global knows of the six", known, BACK_S)
+        await scene.expect("global knows of the six, and of the cut", lambda: told_above(scene), BACK_S)
         await self._reported(scene, apart, cut_s)
+        called, ordered = {region: await health(scene, region) for region in REGIONS}, await stand_ins(scene)
+        passed = set(called.values()) == {"Healthy"} and not ordered  # what stands in stays for a minute
+        scene.check("nothing was ordered for a region that is there", passed, f"{called}; ordered: {ordered or 'nothing'}")
         scene.check_lowest(RISK, 6 - there[RISK])
         scene.check_lowest(BILLING, 3 - there[BILLING])
 
@@ -177,6 +202,13 @@ class GlobalCut90s(Drill):
         wrong = lacks(reports["us-east"], apart, (RISK[0], BILLING[0]), cut_s - SILENCE_S)
         placed = f"{reports['us-east'].get('tenants') or {}} placed apart, none sold twice"
         scene.check("that of us-east says what is counted here", not wrong, "; ".join(wrong) or placed)
+
+
+async def told_above(scene: Scene) -> bool:
+    """Whether the global plane has heard since the way is back: it has the merge report of us-east. That it counts six says
+    little: so many it knew of before."""
+    counts = await scene.asking.counts(*RISK)
+    return counts.get("serving", 0) == 6 and not counts.get("unknown") and bool(await report_of(scene, "us-east", "global"))
 
 
 async def _on_node(scene: Scene, workload: tuple[str, str], region: str, node: str) -> int:

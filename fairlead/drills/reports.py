@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from fairlead.drills.asking import Tree
@@ -14,9 +14,9 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-async def report_of(scene: Scene, region: str) -> Tree:
-    """The one of this cut: it ended after the drill had begun."""
-    found = await scene.asking.get("grantterms", "", region, region) or {}
+async def report_of(scene: Scene, region: str, plane: str = "") -> Tree:
+    """The one of this cut: it ended after the drill had begun. As the region itself has it, or as another plane was told."""
+    found = await scene.asking.get("grantterms", "", region, plane or region) or {}
     report: Tree = (found.get("status") or {}).get("merge") or {}
     if not report.get("healedTime"):
         return {}
@@ -38,8 +38,9 @@ def differs(report: Tree, bindings: Iterable[Tree]) -> list[str]:
     return out + _wrong(report)
 
 
-def lacks(report: Tree, bindings: Iterable[Tree], tenants: Iterable[str], cut_s: float) -> list[str]:
-    """The same of a cut of so long, of tenants whose work does not end by itself; what others did is counted and not compared."""
+def lacks(report: Tree, bindings: Iterable[Tree], tenants: Collection[str], cut_s: float) -> list[str]:
+    """The same of a cut of so long, of tenants whose work does not end by itself, and that had something placed meanwhile; what
+    others did is counted and not compared."""
     cut, healed = report.get("cutTime"), report.get("healedTime")
     if not cut or not healed or (instant(healed) - instant(cut)).total_seconds() < cut_s:
         return [f"it says it was cut off from {cut} to {healed}, and that was {cut_s:g} s"]
@@ -49,6 +50,8 @@ def lacks(report: Tree, bindings: Iterable[Tree], tenants: Iterable[str], cut_s:
     ]
     if report.get("placed", 0) != sum((report.get("tenants") or {}).values()):
         out.append("what was placed is not what its tenants placed")
+    if not any(made[tenant] for tenant in tenants):
+        out.append("nothing of theirs was placed there meanwhile")
     return out + _wrong(report)
 
 

@@ -10,6 +10,8 @@ import msgspec
 from fairlead.model.ids import Uid
 
 MIRRORED_UID: Final = "fairlead.dev/mirrored-uid"  # annotation on a copy of anything in another plane: the original's
+MIRRORED_GENERATION: Final = "fairlead.dev/mirrored-generation"  # the same of its generation
+HISTORY: Final = "fairlead.dev/history"  # on what runs once in the world: the incarnation of the global plane it was copied in
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel", kw_only=True):

@@ -18,6 +18,7 @@ from fairlead.observe.orphans import orphans
 
 _UP = (SlotState.READY, SlotState.SERVING)
 _REST = (SlotState.SUCCEEDED,)
+_PLACED = ("assignments", "grants", "grantterms")  # what is for a region
 
 
 def differences(
@@ -39,7 +40,8 @@ def differences(
             workload = wanted.get(uid)
             name = f"{binding.metadata.namespace}/{binding.metadata.name} in {region}"
             if workload is None:
-                out.append(Difference(f"{name} is {state.value} and belongs to no workload"))
+                detail = f"{name} is {state.value} and belongs to no workload"
+                out.append(Difference(detail, orphan=f"binding {name} {binding.metadata.uid}"))
             elif workload.spec.job is None and state is SlotState.SERVING:
                 current = f".g{binding.spec.generation}" == workload.status.revision[workload.status.revision.rfind(".g") :]
                 serving[uid] += current
@@ -53,7 +55,8 @@ def differences(
             out.append(Difference(f"{name} waits: {_reason(request)}", request.spec.slot.uid, request, region))
         for reservation in objects.get("reservations", {}).values():
             if not reservation.spec.budget:
-                out.append(Difference(f"{reservation.metadata.name} in {region} is reserved still"))
+                detail = f"{reservation.metadata.name} in {region} is reserved still"
+                out.append(Difference(detail, orphan=f"{detail} {reservation.metadata.uid}"))
     waits = Counter(one.uid for one in out if one.request is not None)
     done = Counter(uid for uid, _ in succeeded)
     out += orphans(top, regions, lost=left is not None)
@@ -65,6 +68,22 @@ def differences(
         else:
             out += _workload(workload, serving[uid], older[uid])
     return out + _runs(regions, running)
+
+
+def nowhere(top: Objects) -> list[Difference]:
+    """The same of a global plane that has no region: nothing is placed or ordered, and each workload says that all it is asked
+    for waits, and why."""
+    out = [Difference(f"{plural}/{'/'.join(name)} is there, and no region") for plural in _PLACED for name in top.get(plural, {})]
+    for workload in top.get("workloads", {}).values():
+        spec, status, meta = workload.spec, workload.status, workload.metadata
+        name = f"{meta.namespace}/{meta.name}"
+        count = spec.replicas if spec.job is None else min(spec.job.completions, spec.job.parallelism)
+        said = sum(one.count for one in status.pending if one.reason and one.detail)
+        if meta.deletion_time is not None:
+            out.append(Difference(f"{name} is being deleted still", meta.uid))
+        elif status.observed_generation != meta.generation or said != (0 if spec.suspend else count):
+            out.append(Difference(f"{name} does not say why all of its {count} slots wait: {status.pending}", meta.uid))
+    return out + orphans(top, {})
 
 
 def without_waiting(found: Sequence[Difference], proven: Callable[[Difference], bool]) -> list[Difference]:
@@ -119,6 +138,7 @@ def _runs(regions: Mapping[str, Objects], running: Iterable[Interval]) -> list[D
         life = (run.tenant, run.name, run.token, run.where.rpartition("/")[2])
         seen.add(life)
         if life not in bound:
-            out.append(Difference(f"{run.tenant}/{run.name} runs on {run.where} and is not bound there"))
-    lost = [f"{life[0]}/{life[1]} is up on {life[3]} and does not run there" for life in bound if life not in seen]
-    return out + [Difference(detail) for detail in lost]
+            detail = f"{run.tenant}/{run.name} runs on {run.where} and is not bound there"
+            out.append(Difference(detail, orphan=f"{detail} {run.token}"))
+    lost = [(life, f"{life[0]}/{life[1]} is up on {life[3]} and does not run there") for life in bound if life not in seen]
+    return out + [Difference(detail, orphan=f"{detail} {life[2]}") for life, detail in lost]

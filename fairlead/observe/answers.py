@@ -34,9 +34,12 @@ class Sent(msgspec.Struct):
     plane: str = ""  # whose object it was about
     object_key: str = ""
     position: int = 0  # where it was said to be
-    told: str = ""  # "accepted", "done" (its receipt says so, and not where), "refused"; empty: nobody knows
+    told: str = (
+        ""  # "accepted", "gone" (deleted), "done" (its receipt says so); of both not where; "refused"; empty: nobody knows
+    )
     changes: bool = False  # it made something for sure; else it may have found everything as it wanted it
     spec: Any = None  # what it was told that is wanted there now
+    bereft: bool = False  # a store forgot something while it was under way, perhaps what it came to
 
 
 class AnswerChecker:
@@ -82,14 +85,23 @@ class AnswerChecker:
         self._newest[plane] = max(self._newest.get(plane, 0), position)
         self.checked += 1
 
-    def done(self, sent: Sent) -> None:
-        """Its answer was lost, and its receipt says that it was accepted; perhaps nothing had to be changed for it."""
-        sent.told = "done"
+    def gone(self, sent: Sent, object_key: str, plane: str = GLOBAL) -> None:
+        """It was deleted. Where, no answer says; nor whether somebody else had asked for that before."""
+        self.done(sent)
+        sent.told, sent.object_key, sent.plane = "gone", object_key, plane
+
+    def done(self, sent: Sent, *, changes: bool = False) -> None:
+        """Without a place: its answer was lost, and its receipt says that it was accepted, perhaps with nothing to be changed for
+        it; or (`changes`) it was carried out, and what it made is gone. Of what a store forgot meanwhile nobody is held to it."""
+        sent.told, sent.changes = "done", changes and not sent.bereft
         self.checked += 1
 
-    def refused(self, sent: Sent) -> None:
+    def refused(self, sent: Sent, status: int = 0) -> None:
+        """`status`: what it was answered with, where it is what nobody may be told yes to."""
         sent.told = "refused"
         self.checked += 1
+        if 0 < status < 400:
+            self._found("S13", f"{sent.id} is poison, and was answered with {status}")
 
     def forget(self, sent: Sent) -> None:
         """What it was told no longer binds anybody: a copy of it went to one who had not told it."""
@@ -102,6 +114,7 @@ class AnswerChecker:
         self._forgotten[plane].add(incarnation, position)
         self._sent = [sent for sent in self._sent if not sent.told]
         for sent in self._sent:
+            sent.bereft = True
             sent.horizon[plane] = min(sent.horizon.get(plane, 0), position)
         self._newest[plane] = min(self._newest.get(plane, 0), position)
         self._effects[plane] = {at: effect for at, effect in self._effects[plane].items() if at <= position}
@@ -117,13 +130,31 @@ class AnswerChecker:
             elif sent.told == "accepted" and sent.spec is not None and raw is not None and _spec(key, raw) != sent.spec:
                 self._found("S13", f"{sent.id} was acknowledged at {sent.position}; what is there of {key} is not what was told")
             where, at = there[0] if there else ("", 0)
-            if sent.told == "accepted" and there and at <= sent.horizon.get(where, 0):
+            if sent.told == "gone" and there and not self._ends(where, at, sent.object_key):
+                self._found("S13", f"{sent.id} was told that {sent.object_key} is gone; what it did at {at} is something else")
+            if sent.told == "gone" and not there and not sent.bereft and not self._ended_since(sent):
+                self._found("S13", f"{sent.id} was told that {sent.object_key} is gone; nobody took it away since that was asked")
+            if sent.told in ("accepted", "gone") and there and at <= sent.horizon.get(where, 0):
                 self._found("S14", f"{sent.id} is at {at}, and {sent.horizon[where]} was acknowledged before it was sent")
-            if sent.told in ("accepted", "done") and (len(there) > 1 or (not there and sent.changes)):
+            if sent.told in ("accepted", "gone", "done") and (len(there) > 1 or (not there and sent.changes)):
                 self._found("S13", f"{sent.id} was acknowledged and is in the journal {len(there)} times: {there}")
             if sent.told == "refused" and there:
                 self._found("S13", f"{sent.id} was refused and is in the journal at {there}")
 
+    def _ended_since(self, sent: Sent) -> bool:
+        """Who deletes what is marked to go already changes nothing: it goes all the same, and after that was asked."""
+        after, effects = sent.horizon.get(sent.plane, 0), self._effects[sent.plane]
+        return any(at > after and raw is None and key == sent.object_key for at, (key, raw) in effects.items())
+
+    def _ends(self, plane: str, at: int, object_key: str) -> bool:
+        """The change there takes the object away, or marks it to go when nothing holds it any more."""
+        key, raw = self._effects[plane].get(at, ("nothing", None))
+        return key == object_key and (raw is None or _decoded(key, raw).metadata.deletion_time is not None)
+
 
 def _spec(key: str, raw: bytes) -> Any:
-    return DECODERS[key.partition("/")[0]].decode(raw).spec
+    return _decoded(key, raw).spec
+
+
+def _decoded(key: str, raw: bytes) -> Any:
+    return DECODERS[key.partition("/")[0]].decode(raw)

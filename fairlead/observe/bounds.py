@@ -1,5 +1,5 @@
 """The bounds that the docs state for the components that decide by themselves, asked of a journal: B1 replicas (scaling.py), B2
-node pools (pooling.py), B3 canaries (trials.py), B4 moves for room (making_room.py).
+node pools (pooling.py), B3 canaries (trials.py), B4 moves for room (making_room.py), B5 nodes given up in doubt (suspected.py).
 
 They are no invariants of the platform: nothing is sold twice where one is broken, so `fairlead audit verify` does not ask them.
 Owns who is told of which change. Fed by JournalChecker, where whoever made it asks for them: the simulator does.
@@ -14,6 +14,7 @@ from fairlead.model.lifecycle import HOLDS_CAPACITY, Role
 from fairlead.observe.making_room import REQUESTER, RoomChecker
 from fairlead.observe.pooling import PoolChecker
 from fairlead.observe.scaling import ReplicaChecker
+from fairlead.observe.suspected import SuspectChecker
 from fairlead.observe.trials import TrialChecker
 
 _PEOPLE = (Role.USER, Role.OPERATOR, Role.BREAK_GLASS, Role.SCHEDULER)  # and whoever levels a spread, which is asked for
@@ -29,6 +30,7 @@ class BoundsChecker:
         self._pools = PoolChecker(objects, found, checked)
         self._trials = TrialChecker(objects, found, checked)
         self._room = RoomChecker(objects, found, checked)
+        self._suspects = SuspectChecker(objects, found, checked)
 
     def changed(self, plural: str, at: tuple[str, str], old: Any, new: Any, now_ms: int, role: Role | None) -> None:
         scales = role is Role.AUTOSCALER
@@ -52,6 +54,8 @@ class BoundsChecker:
                 if filed and role not in _PEOPLE and new.spec.requester != REQUESTER:
                     self._trials.asked(at, new, now_ms)
             case "nodes":
+                self._pools.node(old, new, now_ms)
+                self._suspects.node(old, new, now_ms)
                 if scales and old is not None:
                     self._pools.closed(old, new, now_ms)
                 if self._trials.changed(plural, at, old, new, now_ms):
@@ -82,3 +86,4 @@ class BoundsChecker:
     def batch_ended(self, now_ms: int) -> None:
         self._trials.batch_ended(now_ms)
         self._room.batch_ended(now_ms)
+        self._suspects.batch_ended(now_ms)

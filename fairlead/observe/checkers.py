@@ -20,7 +20,7 @@ from fairlead.model.journal import NO_COMMAND, Blob, Entry, decode_blob, decode_
 from fairlead.model.kinds.capacity import Grant, Node
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.kinds.work import SchedulingRequest
-from fairlead.model.lifecycle import HOLDS_CAPACITY, LEASED_ROLES, Role, SlotState
+from fairlead.model.lifecycle import HOLDS_CAPACITY, LEASED_ROLES, Role
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.bounds import BoundsChecker
@@ -28,6 +28,8 @@ from fairlead.observe.chained import ChainChecker
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import OfferChecker, spendable
+from fairlead.observe.going import going
+from fairlead.observe.handing_over import HandingOverChecker
 from fairlead.observe.intervals import Claimed
 from fairlead.observe.leased import LeaseChecker
 from fairlead.observe.leaving import LeavingChecker
@@ -35,8 +37,10 @@ from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.moving import MovingChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
+from fairlead.observe.queued import QueuedChecker
 from fairlead.observe.runs import RunChecker
 from fairlead.observe.steps import StepChecker
+from fairlead.observe.suited import SuitChecker
 from fairlead.observe.versions import VersionChecker
 from fairlead.store.contract import Batch, ObjectRow
 
@@ -48,7 +52,7 @@ _ASKED = frozenset(
 )
 
 
-_OFFERED = frozenset({"grants", "quotas", "overrides"})
+_OFFERED = frozenset({"grants", "grantterms", "quotas", "overrides"})
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -71,13 +75,16 @@ class JournalChecker:
         self._term = (0, 0)  # incarnation and epoch of the newest batch
         self._chain = ChainChecker(self._objects, self._found)
         self._steps = StepChecker(self._objects, self._found, self.checked)
+        self._queued = QueuedChecker(self._objects, self._found, self.checked)
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._leaving = LeavingChecker(self._objects, self._found, self.checked)
-        self._places = PlaceChecker(self._objects, self._on_node, self._found)
+        self._suits = SuitChecker(self._objects, self._found, self.checked)
+        self._places = PlaceChecker(self._objects, self._on_node, self._suits, self._found)
         self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
         self._overrides = OverrideChecker(self._objects, self._found)
         self.leases = LeaseChecker(self._objects, self._found)  # of policy and residency
         self.moving = MovingChecker(self._objects, self._found)
+        self._handing_over = HandingOverChecker(self._objects, self._found)
         self.runs = RunChecker(self._objects)
         self._versions = VersionChecker(self._found)
         self._offers = OfferChecker(self._objects, self._found)
@@ -131,7 +138,7 @@ class JournalChecker:
         self._term = max(term, self._term)
         for entry in blob.entries:
             self._entry(entry, blob.header.incarnation)
-            self._decided.entry_ended(self._body, blob.header.time_ms, self._actor)
+            self._decided.entry_ended(self._body, blob.header.time_ms, self._actor, entry.soft)
         self._leftovers.batch_ended(blob.header.time_ms)
         if self._bounds is not None:
             self._bounds.batch_ended(blob.header.time_ms)
@@ -190,34 +197,45 @@ class JournalChecker:
             if raised and new is not None:
                 raised_nodes.add(new.spec.node)
                 raised_tenants.add(tenant)
-        self._claims.entry_ended(role is Role.SCHEDULER)
-        self._places.entry_ended(raised_nodes)
-        if raised_nodes:
-            for node in sorted(raised_nodes):
-                self._capacity(node)
-                self._takes_work(node, role)
-            for tenant in sorted(raised_tenants):
-                self._grant(tenant)
+        self._entry_ended(role, raised_nodes, raised_tenants)
         self._gang(command, bound)
         if ganged:
             self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
 
+    def _entry_ended(self, role: Role | None, raised_nodes: set[str], raised_tenants: set[str]) -> None:
+        """Where something may use more than before it."""
+        self._queued.entry_ended(role, self._term[0], self._now_ms)
+        self._claims.entry_ended(role is Role.SCHEDULER)
+        self._places.entry_ended(raised_nodes)
+        for node in sorted(raised_nodes):
+            self._capacity(node)
+            self._takes_work(node, role)
+        for tenant in sorted(raised_tenants):
+            self._grant(tenant)
+
     def _changed(self, command: Command | None, plural: str, at: tuple[str, str], old: Any, new: Any) -> bool:
         """Whether something may use more than before."""
+        role = command.caller.role if command is not None else None
         match plural:
             case "bindings":
                 self._claims.changed(old, new)
-                self._leaving.binding(at, old, new, command.caller.role if command is not None else None)
+                self._leaving.binding(at, old, new, role)
+                self._queued.binding(at, old, new)
                 return self._steps.binding(command, old, new)
             case "reservations":
+                self._queued.reservation(at, old, new, role)
                 return self._steps.reservation(command, old, new, self._now_ms)
             case "assignments":
                 self.checked["S1"] += self.moving.assignment(old, new)
+                self.checked["S12"] += self._handing_over.assignment(old, new)
                 self._leaving.order(old, new)
+            case "workloads":
+                self._handing_over.workload(new)
             case "evictionrequests":
                 self._leaving.asked(at, new)
             case "schedulingrequests":
                 self.checked["S1"] += self.moving.request(at[0], old, new)
+                self._queued.request(at, old, new, role)
         return False
 
     def _gang(self, command: Command | None, bound: list[str]) -> None:
@@ -245,9 +263,11 @@ class JournalChecker:
     def _apply(self, plural: str, tenant: str, name: str, new: Any) -> None:
         table = self._objects[plural]
         old = table.pop((tenant, name), None)
-        if old is not None and plural in ("bindings", "reservations"):
-            self._on_node[old.spec.node].pop((plural, tenant, name), None)
-            self._of_tenant[tenant].pop((plural, name), None)
+        if plural in ("bindings", "reservations"):
+            self._suits.changed(tenant, old, new)
+            if old is not None:
+                self._on_node[old.spec.node].pop((plural, tenant, name), None)
+                self._of_tenant[tenant].pop((plural, name), None)
         if new is None:
             return
         table[tenant, name] = new
@@ -296,12 +316,11 @@ class JournalChecker:
             return
         firm, held, lent = Resources(), Resources(), Resources()
         devices: dict[str, int] = defaultdict(int)
-        leaving = {victim for use in self._on_node[name].values() for victim in getattr(use.spec, "start_after", ())}
+        goes = going(self._on_node[name])
         slots = 0
-        for (plural, tenant, object_name), use in self._on_node[name].items():
-            if plural == "bindings" and use.status.state not in HOLDS_CAPACITY:
-                continue
-            if plural == "bindings" and use.status.state is SlotState.DRAINING and f"{tenant}/{object_name}" in leaving:
+        for at, use in self._on_node[name].items():
+            plural = at[0]
+            if at in goes or (plural == "bindings" and use.status.state not in HOLDS_CAPACITY):
                 continue
             if plural == "reservations" and use.spec.budget:
                 held += use.spec.requests

@@ -35,6 +35,10 @@ def _rate(metric: str, by: str, filters: str = "") -> str:
     return f"sum by ({by}) (rate(fairlead_{metric}{{{_and(filters)}}}[5m]))"
 
 
+def _grown(metric: str, by: str) -> str:
+    return f"sum by ({by}) (increase(fairlead_{metric}{{{_PLANE}}}[30m]))"
+
+
 def _quantile(share: float, metric: str, by: str = "plane", filters: str = "") -> str:
     return f"histogram_quantile({share:g}, sum by ({by}, le) (rate(fairlead_{metric}_bucket{{{_and(filters)}}}[5m])))"
 
@@ -114,6 +118,9 @@ _READINESS: Final = Dashboard(
         Panel("Instances, by condition", "short", {"{{plane}} {{condition}}": _gauge("agent_instances", "plane, condition")}),
         Panel("Controllers that do not get on", "short",
               {"{{plane}} {{controller}}": _gauge("controller_stalled", "plane, controller", fold="max")}),
+        Panel("Fights: what another kept undoing", "short",
+              {"{{plane}} {{controller}}": _grown("controller_oscillation_total", "plane, controller")},
+              "How often in half an hour two were found to undo each other. Its last error names both."),
         Panel("How late controllers are", "s",
               {"{{plane}} {{controller}}": _gauge("watch_lag_seconds", "plane, controller", fold="max")}),
         Panel("Keys that wait", "short", {"{{plane}} {{name}}": _gauge("workqueue_depth", "plane, name")}),

@@ -1,18 +1,19 @@
 """Asked of a journal: what a placement says it was decided on was in force when it was committed. The slot's epoch (S9), the
 generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1). That a slot is
 never bound under a token that is not above all it had (S9). And what was reserved for a slot, or held and claimed by it, has
-ended with the entry that binds it (S8).
+ended with the entry that binds it (S8); and its node was heard of late (S2).
 
 Owns its own memory of requests and tokens, and shares nothing with the judge but the model. Fed by JournalChecker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from fairlead.model.commands import Bind, BindGang, BindMany, Body, Reserve
 from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.policy import SchedulerPolicy
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding
 
@@ -64,11 +65,14 @@ class DecidedChecker:
             self._found("S9", f"{slot[0]}/{slot[1]} was bound under token {_text(token)}, after {_text(last)}")
         self._tokens[slot] = token
 
-    def entry_ended(self, body: Body | None, time_ms: int, actor: str) -> None:
+    def entry_ended(self, body: Body | None, time_ms: int, actor: str, heard: Sequence[tuple[str, int]] = ()) -> None:
+        """`heard`: of the nodes that were judged, when each was heard last."""
         for bind in _placements(body):
             slot = (bind.tenant, bind.name)
             if slot in self._placed:
                 self._judge(bind, slot, time_ms, actor)
+                if slot not in self._reservations:  # that was asked when it was reserved
+                    self._heard(bind, time_ms, dict(heard))
         for slot, reserved in self._taken:
             left = self._objects["reservations"].get(reserved)
             if left is not None and left.spec.claimer != slot[1]:  # else it is the rest of a room that was larger
@@ -96,6 +100,17 @@ class DecidedChecker:
         if held is not None and (held.spec.node, held.spec.owner) != (bind.node, actor):
             whose = f"{held.spec.owner} had reserved on {held.spec.node}"
             self._found("S8", f"{name} was bound to {bind.node} by {actor}; {whose}")
+
+    def _heard(self, bind: Bind | Reserve, time_ms: int, heard: dict[str, int]) -> None:
+        """No later than any class of work may rely on under that policy (P10): a node that nobody hears may not be there."""
+        policy: SchedulerPolicy | None = self._objects["schedulerpolicies"].get(("", f"r{bind.policy_revision}"))
+        if policy is None or bind.node not in heard:
+            return
+        spec = policy.spec
+        bound_s = max([spec.max_observation_age_seconds, *(each.max_observation_age_seconds for each in spec.workload_classes)])
+        if time_ms - heard[bind.node] > bound_s * 1000:
+            ago_s = (time_ms - heard[bind.node]) / 1000
+            self._found("S2", f"{bind.tenant}/{bind.name} was placed on {bind.node}, which was heard {ago_s:.0f} s before")
 
 
 def _text(token: Token) -> str:

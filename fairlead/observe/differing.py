@@ -17,3 +17,4 @@ class Difference(NamedTuple):
     region: str = ""
     short: int = 0  # of a workload too few of whose slots serve: how many serve in no generation at all
     serves: bool = False  # it is about how many serve
+    orphan: str = ""  # it is there and should not be (L6): what, whatever else is said of it

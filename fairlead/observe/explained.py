@@ -1,4 +1,5 @@
-"""L12 asked of a region's objects: whatever waits says why, whose turn it is and when it is looked at again.
+"""L12 asked of a region's objects: whatever waits says why, whose turn it is and when it is looked at again; and not that
+somebody holds it when that is over.
 
 A reason is written where it changes, so what is asked here is that there is one within its bound, not that it is written again.
 Shares nothing with the scheduler but the model. Called by the simulator after healing.
@@ -27,6 +28,13 @@ def lacks(request: Any) -> str:
     return ", ".join(what for what, is_said in said if not is_said)
 
 
+def is_over(request: Any, plane_ms: int) -> bool:
+    """It says that it is on hold until a moment that has long passed."""
+    status = request.status
+    until = status.next_attempt_time
+    return status.reason == "OnHold" and until is not None and until.timestamp() < plane_ms / 1000 - BOUND_S
+
+
 class ExplainedChecker:
     """Look every second or so; it remembers since when each has not said all of it."""
 
@@ -34,12 +42,15 @@ class ExplainedChecker:
         self.checked = 0
         self._since_s: dict[tuple[str, str, str, str], float] = {}
 
-    def look(self, now_s: float, region: str, objects: Objects) -> list[str]:
+    def look(self, now_s: float, region: str, objects: Objects, plane_ms: int = 0) -> list[str]:
+        """`plane_ms`: of the region's plane."""
         out, silent = [], dict[tuple[str, str, str, str], float]()
         for (tenant, name), request in objects.get("schedulingrequests", {}).items():
             if request.spec.suspend:
                 continue  # it waits for whoever ordered that
             self.checked += 1
+            if is_over(request, plane_ms):
+                out.append(f"{tenant}/{name} in {region} says what is over: {request.status.detail}")
             missing = lacks(request)
             if not missing:
                 continue

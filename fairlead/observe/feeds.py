@@ -56,7 +56,8 @@ class FeedChecker:
         self._effects = {at: self._effects[at] for at in self._positions}
 
     def begins(self, revision: int) -> None:
-        """The same follower goes on here, over another connection or at another server: not before where it was."""
+        """What a server says of itself to the same follower, which goes on here, over another connection or at another one: it is
+        not before where that was."""
         if self._forgotten.has(revision):
             return  # at one that has not heard of the loss
         self.checked += 1
@@ -68,6 +69,7 @@ class FeedChecker:
         """A feed that had come to revision `before` told these and says that it has come to `now`, of the same incarnation."""
         if self._forgotten.has(max(before, now)):
             return
+        self.reached = max(self.reached, now)
         after, upto = split_revision(before)[1], split_revision(now)[1]
         if upto < after:
             self._found("S15", f"a feed went back from {after} to {upto}")

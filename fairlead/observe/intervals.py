@@ -7,7 +7,7 @@ one machine. Shares nothing with agents but the model.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -77,6 +77,12 @@ def overlaps(intervals: Iterable[Interval]) -> list[str]:
             if last.end is not None and (run.end is None or run.end > last.end):
                 last = run
     return list(found)
+
+
+def ran_again(intervals: Iterable[Interval]) -> int:
+    """How many exclusive runs came after another one of their slot, or of its chain of stand-ins: only these could overlap."""
+    runs = Counter((run.tenant, home_of(run), run.uid) for run in intervals if run.exclusive)
+    return sum(runs.values()) - len(runs)
 
 
 def home_of(run: Interval) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from fairlead.observe.differing import Difference, Objects
+
+_SIGN_OF_LIFE: Final = "mirror-up-"  # and the region: a lease of the global plane that it renews
 
 
 class Left:
@@ -24,7 +26,8 @@ class Left:
         """`serving`: in the regions that are left, whatever their generation: a rollout may wait for the lost one's turn."""
         region = self._top.get("regions", {}).get(("", self._region))
         out = []
-        if region is None or region.status.health != "Lost":
+        heard = ("", f"{_SIGN_OF_LIFE}{self._region}") in self._top.get("leases", {})
+        if region is None or (heard and region.status.health != "Lost"):  # of one that never spoke nobody says anything
             out.append(Difference(f"{self._region} is lost, and is not said to be"))
         for workload in self._top.get("workloads", {}).values():
             out += self._of(workload, serving[workload.metadata.uid])

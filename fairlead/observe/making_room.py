@@ -113,7 +113,8 @@ class RoomChecker:
             yield f"policy r{new.spec.policy_revision} asks for no moves"
             return
         plan = self._plans.setdefault(new.spec.deadline_time, _Plan(rules))
-        if under_way := sorted("/".join(one) for each in self._plans.values() if each is not plan for one in each.open):
+        others = [each for each in self._plans.values() if each is not plan]
+        if under_way := sorted("/".join(one) for each in others for one in each.open if self._comes_back(each.moves[one], one)):
             yield f"it was asked to move while {', '.join(under_way)} was on its way"
         self._plans = {at: each for at, each in self._plans.items() if each is plan or each.open}
         self._asked = [each for each in self._asked if each[0] > now_ms - HOUR_MS] + [(now_ms, slot)]
@@ -129,6 +130,15 @@ class RoomChecker:
             yield f"{len(plan.moves)} moves at a cost of {plan.cost}; there may be {rules.max_moves} at {rules.max_cost}"
         if plan not in self._fresh:
             self._fresh.append(plan)
+
+    def _comes_back(self, moved: Binding, slot: Slot) -> bool:
+        """It is there still, waits, or is to be queued. One that nobody wants any more has left for good."""
+        if slot in self._objects["bindings"] or slot in self._objects["schedulingrequests"]:
+            return True
+        orders: list[Assignment] = [
+            one for one in self._objects["assignments"].values() if one.spec.workload_uid == moved.spec.slot.uid
+        ]
+        return any(span.first <= moved.spec.slot.index <= span.last for order in orders for span in order.spec.slots)
 
     def _who(self, bound: Binding, slot: Slot, now_ms: int) -> Iterable[str]:
         spec, uid = bound.spec, bound.spec.slot.uid

@@ -42,6 +42,9 @@ _SERVER: Final = Group(
         Metric("process_resident_memory_bytes", _G, "bytes", "Memory that this process occupies."),
         Metric("loop_stall_seconds", _H, "seconds", "By how much a wake-up of the event loop came late: somebody kept the loop."),
         Metric("peer_connected", _G, "", "1 while the other plane is reached.", ("peer",)),
+        Metric("plugins", _G, "plug-ins",
+               "Installed plug-ins: those that were loaded when this server started, and those that were left out because that "
+               "failed.", ("state",)),
         Metric("channel_connections", _G, "connections", "Components and agents connected to this server."),
         Metric("certificate_expiry_seconds", _G, "seconds",
                "Until the certificate ends that this server shows (server), dials with (component), or the authority that signed "
@@ -159,8 +162,8 @@ _QUOTA: Final = Group(
     (
         Metric("grant_lease_remaining_seconds", _G, "seconds", "Until the first lease of this region's grants ends."),
         Metric("provisional_placements", _G, "slots", "Slots that would be stopped if the leases ended now."),
-        Metric("coordination_calls_total", _C, "commands", "Commands that this plane's components sent to another plane. None of "
-               "them is a bind's: they are reports and questions.", ("boundary",)),
+        Metric("coordination_calls_total", _C, "calls", "Commands and questions that this region's server sent to the global "
+               "plane: reports, renewals of leases, and what it reads there. None of them is a bind's.", ("boundary",)),
     ),
 )  # fmt: skip
 

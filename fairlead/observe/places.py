@@ -1,5 +1,6 @@
 """S6 asked of a journal: every slot that was reserved or bound was allowed where it was put, by its own limits, by the pool's, by
-the residency rules of the revision in force, and by what other tenants there were promised.
+the residency rules of the revision in force, and by what other tenants there were promised. What it asks of its node and of its
+neighbours is asked by suited.py.
 
 Owns its own reading of the rules and shares nothing with the judge but the model. Fed by JournalChecker.
 """
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.model.kinds.capacity import Node, NodePool
-from fairlead.model.kinds.intent import LabelExpression, Region
+from fairlead.model.kinds.intent import Region
 from fairlead.model.kinds.policy import PolicyChannel, ResidencyRule, SchedulerPolicy
 from fairlead.model.kinds.work import Ask
-from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.observe.going import going
 from fairlead.observe.shares import in_force
+from fairlead.observe.suited import SuitChecker, matches
 
 Found = Callable[[str, str], None]
 Objects = dict[str, dict[tuple[str, str], Any]]
@@ -23,9 +26,12 @@ Objects = dict[str, dict[tuple[str, str], Any]]
 class PlaceChecker:
     """Tell it of every change of a request, reservation or binding, before it is applied, and of the nodes an entry raised."""
 
-    def __init__(self, objects: Objects, on_node: dict[str, dict[tuple[str, str, str], Any]], found: Found) -> None:
+    def __init__(
+        self, objects: Objects, on_node: dict[str, dict[tuple[str, str, str], Any]], suits: SuitChecker, found: Found
+    ) -> None:
         self._objects = objects
         self._on_node = on_node
+        self._suits = suits  # is told what was asked
         self._found = found
         self._asks: dict[tuple[str, str], Ask] = {}  # of slots that wait, or did until this entry
 
@@ -45,6 +51,7 @@ class PlaceChecker:
             return False
         for detail in self._faults(new, ask):
             self._found("S6", f"{new.metadata.name} on {new.spec.node}: {detail}")
+        self._suits.placed(new, ask)
         if plural == "bindings":
             del self._asks[slot]
         return True
@@ -91,13 +98,11 @@ class PlaceChecker:
         """Whoever has a node to itself has it to itself; victims that are leaving no longer count."""
         for name in sorted(nodes):
             uses = self._on_node[name]
-            leaving = {victim for use in uses.values() for victim in getattr(use.spec, "start_after", ())}
+            goes = going(uses)
             tenants, alone = set(), set()
             for (plural, tenant, object_name), use in uses.items():
                 if plural == "bindings":
-                    state = use.status.state
-                    gone = state is SlotState.DRAINING and f"{tenant}/{object_name}" in leaving
-                    if gone or state not in HOLDS_CAPACITY:
+                    if (plural, tenant, object_name) in goes or use.status.state not in HOLDS_CAPACITY:
                         continue
                 elif use.spec.slot is None:
                     continue
@@ -109,19 +114,4 @@ class PlaceChecker:
 
 
 def _binds(rule: ResidencyRule, tenant: str, labels: dict[str, str]) -> bool:
-    return (not rule.tenants or tenant in rule.tenants) and all(_matches(e, labels) for e in rule.labels)
-
-
-def _matches(expression: LabelExpression, labels: dict[str, str]) -> bool:
-    value = labels.get(expression.key)
-    if expression.operator in ("Gt", "Lt"):
-        if value is None or not value.lstrip("-").isdigit():
-            return False
-        have, bound = int(value), int(expression.values[0])
-        return have > bound if expression.operator == "Gt" else have < bound
-    return {
-        "In": value in expression.values,
-        "NotIn": value not in expression.values,
-        "Exists": value is not None,
-        "DoesNotExist": value is None,
-    }[expression.operator]
+    return (not rule.tenants or tenant in rule.tenants) and all(matches(e, labels) for e in rule.labels)

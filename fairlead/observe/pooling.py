@@ -2,8 +2,9 @@
 
 Nodes within the pool's limits, those that are on their way out counted; more only for what waits for capacity that such a node
 has, and not again before the wait is over; no name twice. A node is closed when it has been empty for long enough, and let go
-when it is closed and empty; others only where there are more than there may be. What people changed some seconds ago may not have
-been seen yet. Own sums; shares nothing with who decides but the model. Fed by bounds.py.
+when it is closed and empty; others only where there are more than there may be. What has not registered is given back when its
+time is over, and not before unless there are too many; while some such are left to go, nobody at work does. What people changed
+some seconds ago may not have been seen yet. Own sums; shares nothing with who decides but the model. Fed by bounds.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fairlead.model.resources import Resources
 CURED: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
 CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that the autoscaler lets go
 LOOK_MS: Final = 12_000  # in which there is a look: what was on a node for less may not have been seen there
+COME_TIMES: Final = 3  # of startSeconds: by then it must have registered
 LATE_MS: Final = 5_000  # between a look, which takes several reads, and the commit of what follows from it
 
 Found = Callable[[str, str], None]
@@ -46,6 +48,9 @@ class PoolChecker:
         self._holders: dict[str, set[tuple[str, Slot]]] = {}  # what is on each node
         self._began_ms: dict[str, int] = {}  # since when something is
         self._emptied_ms: dict[str, int] = {}  # when the last slot left a node, of those that were there for a look
+        self._ordered_ms: dict[str, int] = {}  # when each was
+        self._came: set[str] = set()  # nodes that an agent has registered, ever
+        self._left_ms: dict[str, int] = {}  # when a node was deregistered
         self._before: dict[str, list[tuple[int, int, int]]] = {}  # until when a pool might have how few, and how many
 
     # --- whoever writes it ---------------------------------------------------------------------------------------------------
@@ -70,6 +75,13 @@ class PoolChecker:
             if name in self._began_ms and not self._holders.get(name) and now_ms - self._began_ms.pop(name) > LOOK_MS:
                 self._emptied_ms[name] = now_ms
 
+    def node(self, old: Node | None, new: Node | None, now_ms: int) -> None:
+        """Whoever writes it."""
+        if new is not None and _has_come(new):
+            self._came.add(new.metadata.name)
+        if old is not None and new is None:
+            self._left_ms[old.metadata.name] = now_ms
+
     def limits(self, name: str, old: NodePool, new: NodePool, now_ms: int) -> None:
         spec = old.spec
         if (spec.min_nodes, spec.max_nodes) != (new.spec.min_nodes, new.spec.max_nodes):
@@ -84,18 +96,24 @@ class PoolChecker:
         self._checked["B2/down"] += len(gone)
         if added:
             self._tell(name, self._added(name, old, added, now_ms))
+            self._ordered_ms.update(dict.fromkeys(added, now_ms))
         if gone:
             self._tell(name, self._let_go(name, old, len(new.status.ordered), gone, now_ms))
+        self._tell(name, self._stuck(old, [node for node in new.status.ordered if node not in added], now_ms))
 
     def closed(self, old: Node, new: Node | None, now_ms: int) -> None:
         pool: NodePool | None = self._objects["nodepools"].get(("", old.spec.pool))
         if new is None or pool is None or CLOSED in old.metadata.annotations or CLOSED not in new.metadata.annotations:
             return
         name, limits = old.metadata.name, self._limits(old.spec.pool, pool, now_ms)
+        used = self._uses(name)
         if self._there(pool) - len(self._leaving(pool)) > limits.most[0]:
-            return  # there are more than there may be: then those go as well that have something on them
+            # There are more than there may be: then those go as well that have something on them, if the others have come.
+            if used and self._stay(pool, name, now_ms) < limits.most[0]:
+                self._tell(old.spec.pool, [f"{name} was closed with {used} slots on it before those that have not come"])
+            return
         idle_s = (now_ms - self._emptied_ms.get(name, 0)) / 1000
-        if used := self._uses(name):
+        if used:
             self._tell(old.spec.pool, [f"{name} was closed with {used} slots on it; there may be {limits.most[0]} nodes"])
         elif old.status.health != "Lost" and idle_s < pool.spec.idle_seconds - LATE_MS / 1000:
             self._tell(old.spec.pool, [f"{name} was closed {idle_s:.1f} s after it had become empty"])
@@ -108,7 +126,7 @@ class PoolChecker:
         self._raised_ms[name] = now_ms
         if there + len(added) > limits.most[1]:
             yield f"{len(added)} nodes were ordered beside {there}; there may be {limits.most[1]}"
-        if there - len(self._leaving(pool)) < limits.least[1]:
+        if there - len({*self._leaving(pool), *self._overdue(pool, pool.status.ordered, now_ms, -LATE_MS)}) < limits.least[1]:
             return  # so many are had whatever waits
         for slot in [each for each, until_ms in self._until_ms.items() if now_ms - until_ms > LATE_MS]:
             del self._curable[slot], self._until_ms[slot]
@@ -125,9 +143,21 @@ class PoolChecker:
                 yield f"{node} was let go before it was closed"
             if used := self._uses(node):
                 yield f"{node} was let go with {used} slots on it"
+        limits, there = self._limits(name, pool, now_ms), self._there(pool)
+        late = self._overdue(pool, gone, now_ms, -LATE_MS)
+        early = [node for node in gone if node not in self._came and node not in late and node in self._ordered_ms]
+        if early and there - len(self._leaving(pool)) <= limits.most[0]:
+            yield f"{', '.join(early)} was let go before it could have come; there may be {limits.most[0]} nodes"
         lost = any(found is not None and found.status.health == "Lost" for found in nodes.values())
-        if left < self._limits(name, pool, now_ms).least[0] and not lost:
+        if left < limits.least[0] and not lost and not late:
             yield f"{left} nodes are left; there must be {pool.spec.min_nodes}"
+
+    def _stuck(self, pool: NodePool, kept: list[str], now_ms: int) -> Iterable[str]:
+        """What is over due for two looks is closed by now, so that it may go."""
+        nodes = {node: self._objects["nodes"].get(("", node)) for node in self._overdue(pool, kept, now_ms, LOOK_MS + LATE_MS)}
+        for name, node in nodes.items():
+            if node is None or CLOSED not in node.metadata.annotations:
+                yield f"{name} has not come since {(now_ms - self._ordered_ms[name]) / 1000:.0f} s, and is ordered still"
 
     # --- sums ----------------------------------------------------------------------------------------------------------------
 
@@ -147,6 +177,20 @@ class PoolChecker:
         """With those that are on their way, in or out."""
         return len({*self._names_in(pool), *pool.status.ordered})
 
+    def _overdue(self, pool: NodePool, names: Iterable[str], now_ms: int, over_ms: int) -> list[str]:
+        """Ordered so long ago that they must have come, and by so much more; of what was ordered before this began that is not
+        known."""
+        limit_ms = COME_TIMES * pool.spec.start_seconds * 1000 + over_ms
+        nodes = self._objects["nodes"]
+        absent = [name for name in names if (node := nodes.get(("", name))) is None or not _has_come(node)]
+        return [name for name in absent if name in self._ordered_ms and now_ms - self._ordered_ms[name] >= limit_ms]
+
+    def _stay(self, pool: NodePool, closed: str, now_ms: int) -> int:
+        """Nodes that have come and that nobody has let go, without that one; what left a moment ago may not have been seen to."""
+        mine = self._names_in(pool).items()
+        stay = [name for name, node in mine if CLOSED not in node.metadata.annotations and _has_come(node) and name != closed]
+        return len(stay) + sum(now_ms - left_ms < LATE_MS for left_ms in self._left_ms.values())
+
     def _leaving(self, pool: NodePool) -> list[str]:
         mine = self._names_in(pool).items()
         return [name for name, node in mine if name not in pool.status.ordered and CLOSED in node.metadata.annotations]
@@ -158,3 +202,8 @@ class PoolChecker:
     def _tell(self, name: str, details: Iterable[str]) -> None:
         for detail in details:
             self._found("B2", f"pool {name}: {detail}")
+
+
+def _has_come(node: Node) -> bool:
+    """An agent has registered it."""
+    return bool(node.status.session or node.status.health or node.status.schedulable)

@@ -1,8 +1,9 @@
-"""S7 asked of a journal: every step of a slot is an edge of the lifecycle table, made by its owner; where a slot is, what it
-holds and under which token are decided once, when it is placed. With it S1 (one binding a slot), and S9 of the token a step came
-under, and of the session of the agent that made it.
+"""S7 asked of a journal: every step of a slot that is bound is an edge of the lifecycle table, made by its owner; where a slot
+is, what it holds and under which token are decided once, when it is placed; a generation of a workload names one template. With
+it S1 (one binding a slot), and S9 of the token a step came under, and of the session of the agent that made it.
 
-Owns which slot is bound as what, and which reservations have ended. Fed by JournalChecker.
+Owns which slot is bound as what, and which reservations have ended. What comes before a binding is queued.py's. Fed by
+JournalChecker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from msgspec.structs import replace
 
 from fairlead.model.commands import Command, Move, Report
 from fairlead.model.kinds.capacity import Node, Reservation
-from fairlead.model.kinds.work import Binding
+from fairlead.model.kinds.intent import Template
+from fairlead.model.kinds.work import Binding, Revision
 from fairlead.model.lifecycle import AUTHORITY_STEPS, STEPS, Role, SlotState
 
 BATCH_MS: Final = 1_000  # a batch has the time at which it was begun; whoever is judged by the clock may have come later
@@ -31,6 +33,7 @@ class StepChecker:
         self._checked = checked
         self._slots: dict[tuple[str, int], tuple[str, str]] = {}
         self._ended: set[str] = set()  # reservations, by uid
+        self._templates: dict[tuple[str, int], Template] = {}  # of each generation of a workload, by its uid
 
     def binding(self, command: Command | None, old: Binding | None, new: Binding | None) -> bool:
         """Whether something may use more than before."""
@@ -70,7 +73,16 @@ class StepChecker:
         self._ended.add(old.metadata.uid)
         return False
 
+    def _revision(self, new: Revision) -> None:
+        """Regions and agents tell what runs by its generation alone: one that named two templates would leave the first running.
+        A region's history shows it also where the global plane lost the first."""
+        template = new.spec.template
+        if self._templates.setdefault((new.spec.workload_uid, new.spec.generation), template) != template:
+            self._found("S7", f"{new.metadata.namespace}/{new.metadata.name} was of another template before")
+
     def generation(self, plural: str, old: Any, new: Any) -> None:
+        if plural == "revisions" and new is not None:
+            self._revision(new)
         if old is None or new is None or plural in ("bindings", "instances") or old.metadata.uid != new.metadata.uid:
             return
         if new.metadata.generation < old.metadata.generation:
@@ -95,6 +107,8 @@ class StepChecker:
         self._slots[slot] = (new.metadata.namespace, new.metadata.name)
         if role is not Role.SCHEDULER:
             self._found("S7", f"{new.metadata.name} was bound by {role}")
+        if new.status.state is not SlotState.BOUND:
+            self._found("S7", f"{new.metadata.name} was {new.status.state.value} when it was bound")
 
     def _changed(self, old: Binding, new: Binding, role: Role | None) -> bool:
         """All that may change is that a provisional one comes to stay: the authority's own word, which uses nothing more."""

@@ -1,9 +1,9 @@
 """L1 asked of a region's objects: work that waits although a node has room for it is bound within its bound.
 
-Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation, pools, borrowers, who must leave for whom and
-what must wait until a silent node is given up, and no affinity, residency or overrides: whoever feeds it keeps those out of the
-work, as the simulator does once it has healed. Where it says that no node has room, that waiting is proven and needs no excuse.
-Called by the simulator after healing.
+Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation, pools, borrowers, who must leave for whom,
+what must wait until a silent node is given up, and the rules of nodes and neighbours (suited.py; those who would leave count as
+if they stayed). It knows no residency and no overrides: whoever feeds it keeps those out of the work, as the simulator does once
+it has healed. Where it says that no node has room, that waiting is proven and needs no excuse. Called by the simulator then.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import NOTHING, Resources
 from fairlead.observe.escrow import in_use, spendable
 from fairlead.observe.evicting import Evictor
+from fairlead.observe.suited import Neighbours, neighbour_faults, node_faults
 
 BOUND_S: Final = 30.0  # L1
 RATE_ERROR, MARGIN_S = 0.01, 2.0  # INVARIANTS' defaults: how wrong clocks may run, and what a fence waits on top
@@ -41,7 +42,9 @@ def room_for(request: Any, objects: Objects, incarnation: int, now_ms: int) -> s
         if not node:
             return ""
         first = first or node
-        taken = ReservationSpec(node=node, requests=ask.requests, marks=Marks(isolation=ask.isolation))
+        repels = tuple(rule for rule in ask.placement.anti_affinity if rule.required)
+        marks = Marks(labels=ask.labels, ports=ask.ports, repels=repels, isolation=ask.isolation)
+        taken = ReservationSpec(node=node, requests=ask.requests, slot=member.spec.slot, marks=marks)
         reservations[tenant, f" {member.metadata.name}"] = Reservation(member.metadata, taken)
     return first
 
@@ -57,18 +60,28 @@ def _fellows(request: Any, objects: Objects) -> list[Any]:
 
 
 def _room_alone(request: Any, objects: Objects, incarnation: int, now_ms: int) -> str:
-    ask, tenant, borrows = request.spec.ask, request.metadata.namespace, request.spec.may_borrow
+    return node_for(request, objects) if is_granted(request, objects, incarnation, now_ms) else ""
+
+
+def is_granted(request: Any, objects: Objects, incarnation: int, now_ms: int) -> bool:
+    """Whether what its tenant may use here has room for it."""
+    tenant = request.metadata.namespace
     grants = [grant for (owner, _), grant in objects.get("grants", {}).items() if owner == tenant]
     term = next(iter(objects.get("grantterms", {}).values()), None)
     limit = spendable(grants[0], term, incarnation, now_ms) if len(grants) == 1 else NOTHING
-    if (in_use(objects, tenant) + ask.requests).exceeding(limit):
-        return ""
+    return not (in_use(objects, tenant) + request.spec.ask.requests).exceeding(limit)
+
+
+def node_for(request: Any, objects: Objects) -> str:
+    """The first node with room for it, whatever its tenant may use; empty: none."""
+    ask, tenant, borrows = request.spec.ask, request.metadata.namespace, request.spec.may_borrow
     uses = _uses(request, objects)
     closed = _closed_to(tenant, ask.isolation, objects) | _pooled_for_others(tenant, ask.workload_class, objects)
     wanted = sum(asked.count for asked in ask.devices)
+    neighbours: Neighbours | None = None  # counted once some node has the room
     for (_, name), node in sorted(objects.get("nodes", {}).items()):
         use = uses.get(name) or _Use()
-        open_to_it = node.status.schedulable and not node.spec.unschedulable and node.spec.drain is None and not node.spec.taints
+        open_to_it = node.status.schedulable and node.spec.drain is None and not node_faults(ask, node)
         beside = (use.firm + use.lent,) if borrows else (use.firm + use.held, use.firm + use.lent)
         fits = not any((used + ask.requests).exceeding(node.spec.allocatable) for used in beside)
         if (
@@ -79,7 +92,9 @@ def _room_alone(request: Any, objects: Objects, incarnation: int, now_ms: int) -
             and use.slots < node.spec.max_slots
             and use.devices + wanted <= len(node.spec.devices)
         ):
-            return name
+            neighbours = neighbours or Neighbours.of(objects)
+            if not neighbour_faults(ask, tenant, request.spec.slot.uid, node, objects, neighbours):
+                return name
     return ""
 
 

@@ -279,7 +279,7 @@ class Cycle:
         snapshot.assumptions += 1
         use = Use(
             row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, marks, not spec.standing, spec.min_serving,
-            snapshot.now_ms, snapshot.assumptions,
+            snapshot.now_ms, snapshot.assumptions, spec.epoch,
         )  # fmt: skip
         snapshot.set_use((item.tenant, item.name), use)
         return use

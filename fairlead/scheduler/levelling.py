@@ -29,6 +29,7 @@ DEADLINE_MS: Final = 600_000
 class Move(NamedTuple):
     key: SlotKey
     uid: str
+    epoch: int  # of the life it is about: one that comes after it lies elsewhere, and stays
     reason: str
 
 
@@ -85,7 +86,7 @@ class Levelling:
             if skew > rule.max_skew:
                 leaves = max(by_domain[fullest])
                 reason = f"{rule.topology_key} {fullest} has {skew} slots more than {target}, at most {rule.max_skew} are wanted"
-                return Move(leaves, uid, reason)
+                return Move(leaves, uid, self._snapshot.uses[leaves].epoch, reason)
         return None
 
     def _by_domain(self, rule: SpreadRule, slots: dict[SlotKey, Use]) -> dict[str, list[SlotKey]]:
@@ -124,6 +125,7 @@ class Levelling:
                 reason=f"spread: {move.reason}",
                 requester=requester,
                 deadline_time=datetime.fromtimestamp((self._snapshot.now_ms + DEADLINE_MS) / 1000, tz=UTC),
+                epoch=move.epoch,
             ),
         )
 

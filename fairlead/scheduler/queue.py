@@ -169,6 +169,19 @@ class Queue(Places):
         self._say(tenant, unit, "BackingOff", f"lost {unit.races} races for a place", now_ms)
         self._wait(unit, WAITING, now_ms + self._backoff_ms(extra))
 
+    def put_off(self, item: Item, after_ms: int, why: str, now_ms: int) -> None:
+        """There is a place, and it may not be taken before then: no race was lost. Where that is not known for sure it is asked
+        again now and then, and soon once it may be."""
+        unit = self._returned(item, now_ms)
+        if unit is None:
+            return
+        unit.attempts += 1
+        if unit.head_start is not None:
+            unit.head_start.seen(now_ms)
+        self._say(self._tenants[item.tenant], unit, "BackingOff", why, now_ms)
+        asked_ms = min(self._backoff_ms(unit.attempts), self._limits.put_off_max_ms)
+        self._wait(unit, WAITING, now_ms + min(max(after_ms, asked_ms), self._limits.resync_ms))
+
     def gone(self, item: Item, now_ms: int) -> None:
         """It needs no place any more: somebody has bound or withdrawn it, and the watch has yet to say so. Not for gangs: which
         of their members has gone, only the watch can say."""
@@ -254,21 +267,26 @@ class Queue(Places):
         found = self._tenant(tenant)
         found.holds[workload] = Hold(who, now_ms, until_ms)
         self._hold_ends.push((until_ms, tenant, workload))
-        if not workload:  # they stay where they are, and are not taken: nothing else would say it of them
-            for item in found.items.values():
-                self._to_say(item)
+        self._say_of(found, workload)
 
     def release(self, tenant: str, workload: str, now_ms: int) -> None:
         self._now_ms = now_ms
         found = self._tenant(tenant)
         if found.holds.pop(workload, None) is None:
             return
+        self._say_of(found, workload)
         if workload:
             parked = self._parked.pop((tenant, workload), {})
             self._unparking.extend(
                 (unit.stay, unit) for unit in parked.values() if unit.state == HELD and unit.reason == "OnHold"
             )
         self._order.reweighed(found)
+
+    def _say_of(self, tenant: Tenant, workload: str) -> None:
+        """That they are on hold, or not any more: of those that wait for something else as well nothing would say it."""
+        for item in tenant.items.values():
+            if not workload or item.workload == workload:
+                self._to_say(item)
 
     # --- what is said ------------------------------------------------------------------------------------------------
 

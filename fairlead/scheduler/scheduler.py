@@ -38,7 +38,7 @@ from fairlead.scheduler.snapshot import Snapshot
 _AGAIN: Final = frozenset(
     {"NoFit", "OnHold", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
      "VictimNotAllowed", "StandingGone", "GangRefused", "GangIncomplete", "BeingDeleted", "StaleEvidence", "Overloaded",
-     "StoreUnavailable", "FenceNotPassed"}
+     "StoreUnavailable"}
 )  # fmt: skip
 
 
@@ -311,6 +311,9 @@ class Scheduler(Leased):
             self._floors.heard(refused)
         if refused.reason in ("AlreadyBound", "NotFound") and not item.gang:
             self.queue.gone(item, snapshot.now_ms)
+            return
+        if refused.reason == "FenceNotPassed":
+            self.queue.put_off(item, int((refused.retry_after_s or 0.0) * 1000), refused.detail, snapshot.now_ms)
             return
         if refused.reason in _AGAIN:
             self.queue.give_back(item, snapshot.now_ms)

@@ -226,20 +226,20 @@ class Snapshot:
         if placed is None or placed.state not in HOLDS_CAPACITY or placed.node not in self.row_of:
             self.set_use(key, None)
             return old is not None
-        evictable = placed.state in SERVING_CAPABLE
+        evictable, token = placed.state in SERVING_CAPABLE, getattr(placed, "token", None)
+        epoch = token.epoch if token is not None else 0
         row, marks = self.row_of[placed.node], getattr(placed, "marks", None)
         says = (row, placed.requests, placed.devices, marks)
         if old is not None and (old.row, old.requests, old.devices, old.marks) == says:
             # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
             # record, so that a refusal on its way does not take it back with the assumption.
-            if old.evictable == evictable:
-                self.uses[key] = replace(old, assumed=0)
-                return False
-            self.set_evictable(key, evictable, assumed=0)
-            return True
+            self.uses[key] = replace(old, assumed=0, epoch=epoch)
+            if old.evictable != evictable:
+                self.set_evictable(key, evictable)
+            return old.evictable != evictable
         new = Use(
             row, LENT if placed.borrowed else FIRM, placed.requests, placed.devices, placed.priority, placed.workload_uid, marks,
-            evictable, getattr(placed, "min_serving", 0), self.now_ms if old is None else old.started_ms,
+            evictable, getattr(placed, "min_serving", 0), self.now_ms if old is None else old.started_ms, epoch=epoch,
         )  # fmt: skip
         self.set_use(key, new)
         return True
@@ -267,10 +267,10 @@ class Snapshot:
         self.uses[key] = new
         self._book(key, new, 1)
 
-    def set_evictable(self, key: SlotKey, evictable: bool, assumed: int | None = None) -> None:
+    def set_evictable(self, key: SlotKey, evictable: bool) -> None:
         """Whether preemption may name it. Nothing else changes: what it uses it uses until it is gone."""
         old = self.uses[key]
-        self.uses[key] = new = replace(old, evictable=evictable, assumed=old.assumed if assumed is None else assumed)
+        self.uses[key] = new = replace(old, evictable=evictable)
         for told in self.listeners:
             told(key, old, -1)
             told(key, new, 1)

@@ -48,6 +48,7 @@ Amounts = tuple[tuple[str, int], ...]  # by dimension, as the ledger names them
 class QueueLimits(NamedTuple):
     backoff_first_ms: int = 1_000
     backoff_max_ms: int = 60_000  # in effect only below the resync, which is shorter by default
+    put_off_max_ms: int = 5_000  # between two proposals of what may not be bound yet, where nobody knows until when
     jitter: float = 0.2
     resync_ms: int = 30_000  # nothing waits longer than this without another look (L1)
     races_at_once: int = 3  # losses of a race that cost nothing; then the node or the slot is contended, and waiting is cheaper

@@ -49,6 +49,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     min_serving: int = 0
     started_ms: int = 0  # when it was first seen here: who came last is the cheaper victim
     assumed: int = 0  # which of the scheduler's own proposals it rests on; 0: a fact, which no refusal takes back
+    epoch: int = 0  # of this life of the slot; 0: no slot has one there
 
 
 Listener = Callable[[SlotKey, Use, int], None]

@@ -14,13 +14,14 @@ from fairlead.decide.lasting import staying
 from fairlead.model.lifecycle import ON_NODE
 from fairlead.model.registry import GLOBAL
 from fairlead.model.resources import NOTHING, Resources
+from fairlead.observe.losses import Objects
 from fairlead.sim.loop import Draws
-from fairlead.sim.losses import Objects
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Agent, Platform
 
 ANSWER_S: Final = 1.95  # an agent waits two seconds for the answer to a heartbeat
 BARREN_S: Final = (300.0, 400.0)  # longer than a service may lack its minimum (L5)
+SILENT_S: Final = (10.0, 90.0)  # from just longer than a lease to long after the last of a zone was given up
 YOUNG_S: Final = 1.5  # in which a busy region commits some forty batches
 
 Switch = Callable[[Machine], None]
@@ -37,7 +38,7 @@ class Aimed:
         self._power_off, self._power_on, self._start_again = power_off, power_on, start_again
         self._objects = objects  # of a plane, as they are committed
         self._counts = platform.machines.counts
-        self._stranded = self._hushed = False
+        self._stranded = self._hushed = self._silenced = False
 
     async def usurp(self, draws: Draws) -> None:
         """A leader loses its store and does not know; one node hears this leader only, and all others the next one."""
@@ -149,6 +150,32 @@ class Aimed:
         for agent in self._platform.agents.values():
             if agent.node.region == region:
                 agent.instances.barren = barren
+
+    async def zone(self, draws: Draws) -> None:
+        """The nodes of one zone, or all but one of them, lose power or are not heard by their region's servers (F5, F9). One zone
+        at a time."""
+        at, whole, dark, for_s = draws.random(), draws.random() < 0.5, draws.random() < 0.5, draws.uniform(*SILENT_S)
+        zones = dict[str, list[Agent]]()
+        for name, agent in self._platform.agents.items():
+            if name == agent.node.name:  # a twin is nobody's
+                zones.setdefault(agent.node.zone, []).append(agent)
+        zone = list(zones)[int(at * len(zones))]
+        up = [agent.program.machine for agent in zones[zone][not whole :] if agent.program.machine.up]
+        if self._left_out() or self._silenced or not up:
+            return
+        self._silenced = True
+        self._counts["F_zone"] += 1
+        names = ", ".join(machine.name for machine in up)
+        self._platform.machines.tell("chaos", f"{names} {'lose power' if dark else 'are not heard'}, for {for_s:.1f} s")
+        if dark:
+            self._counts["F9"] += len(up)
+            for machine in up:
+                self._power_off(machine)
+                self._platform.loop.after(for_s, self._power_on, machine)
+        else:
+            servers = self._platform.planes[zones[zone][0].node.region].servers
+            self._platform.loop.after(for_s, self._cut_from(up, [server.machine for server in servers]))
+        self._platform.loop.after(for_s, setattr, self, "_silenced", False)
 
     def _heard_again(self) -> None:
         self._hushed = False

@@ -35,6 +35,7 @@ class Ask(NamedTuple):
     method: str  # POST, PATCH or DELETE
     path: str
     body: Any
+    token: str = ""  # of whoever asks; empty: the administrator's
 
     @property
     def tenant(self) -> str:
@@ -71,7 +72,7 @@ class Asking:
     async def write(self, address: str, ask: Ask, key: str, jitter: Callable[[], float]) -> Told | None:
         """None: nobody can say what it came to."""
         client = RestClient(
-            Link(address, token=self._token), clock=self._clock, ids=self._ids, jitter=jitter, timeout_s=TIMEOUT_S,
+            Link(address, token=ask.token or self._token), clock=self._clock, ids=self._ids, jitter=jitter, timeout_s=TIMEOUT_S,
             carry=lambda link, headers: Carrying(self._network, self._running, self._names, link.server, headers),
         )  # fmt: skip
         try:
@@ -87,11 +88,15 @@ class Asking:
 
     async def copy(self, address: str, ask: Ask, key: str) -> Told | None:
         """The same once more, as a network may deliver it: no client hears of it or repeats it."""
-        media = MERGE_PATCH if ask.method == "PATCH" else JSON
-        headers = [("authorization", f"Bearer {self._token}"), ("content-type", media), ("idempotency-key", key)]
         body = msgspec.json.encode(ask.body) if ask.body is not None else b""
+        return await self.send(address, ask.method, ask.path, body, key, ask.token)
+
+    async def send(self, address: str, method: str, path: str, body: bytes, key: str, token: str = "") -> Told | None:
+        """Those very bytes, once."""
+        media = MERGE_PATCH if method == "PATCH" else JSON
+        headers = [("authorization", f"Bearer {token or self._token}"), ("content-type", media), ("idempotency-key", key)]
         try:
-            answer = await self._raw.request(address, ask.method, ask.path, headers=headers, body=body)
+            answer = await self._raw.request(address, method, path, headers=headers, body=body)
         except (OSError, Closed, TimeoutError):
             return None
         return Told(answer.status, msgspec.json.decode(answer.body) if answer.status < 400 else {})

@@ -21,6 +21,7 @@ from fairlead.model.kinds.capacity import (
     NodeSpec,
     RecoveryBudget,
     RecoveryBudgetSpec,
+    Taint,
 )
 from fairlead.model.kinds.intent import Autoscaler, AutoscalerSpec, Quota, QuotaSpec, Region, RegionSpec, Tenant, TenantSpec
 from fairlead.model.kinds.policy import (
@@ -54,6 +55,9 @@ BURST: Final = "burst"  # the pool that orders machines, where regions are elast
 BURST_MAX: Final = 3
 MOVES: Final = Defragmentation(max_moves=2, per_hour=8)  # few an hour: all are over before a run must come to rest
 
+LICENSE: Final = "license"  # a scalar of nodes, where work is picky
+LICENSES: Final = 4  # of each of those nodes
+
 Born = list[tuple[str, Any]]
 
 
@@ -73,8 +77,11 @@ class Birth(NamedTuple):
     fragmented: bool = False
 
 
-def usual(regions: int, *, tight: bool, critical: bool, elastic: bool = False, fragmented: bool = False) -> Birth:
-    quota = (ELASTIC_GRANT if tight and elastic else TIGHT_GRANT if tight else GRANT).times(regions)
+def usual(
+    regions: int, *, tight: bool, critical: bool, elastic: bool = False, fragmented: bool = False, picky: bool = False
+) -> Birth:
+    quota = (ELASTIC_GRANT if tight and elastic else TIGHT_GRANT if tight else GRANT).times(max(1, regions))
+    quota = quota + Resources(scalars=[(LICENSE, 4 * LICENSES * regions)]) if picky else quota
     tenants = tuple(TenantBorn(name, quota, 12 if critical else 0) for name in TENANTS)
     return Birth(REGIONS[:regions], tenants, elastic, fragmented)
 
@@ -125,7 +132,19 @@ def _policies(fragmented: bool) -> Born:
     return made
 
 
-def region_objects(region: str, nodes: Sequence[NodeDeclaration], elastic: bool = False, tight: bool = False) -> Born:
+def labels_of(number: int) -> dict[str, str]:
+    """Of a node of a platform whose work is picky."""
+    return {"disk": ("ssd", "hdd")[number % 2], "age": str(number)}
+
+
+def taints_of(number: int) -> tuple[Taint, ...]:
+    """Of the same: one of five."""
+    return (Taint("dedicated", "batch"),) if number % 5 == 4 else ()
+
+
+def region_objects(
+    region: str, nodes: Sequence[NodeDeclaration], elastic: bool = False, tight: bool = False, picky: bool = False
+) -> Born:
     """A region's pools, and its nodes as an operator approved them. Where there is little room, what is ordered is as small."""
     made: Born = [("NodePool", NodePool(Metadata(name=pool_of(region)), NodePoolSpec()))]
     if elastic:
@@ -137,23 +156,27 @@ def region_objects(region: str, nodes: Sequence[NodeDeclaration], elastic: bool 
         made.append(("NodePool", NodePool(Metadata(name=BURST), burst)))
     if any(node.pool != pool_of(region) for node in nodes):
         made.append(("NodePool", NodePool(Metadata(name=dedicated_of(region)), NodePoolSpec(allowed_tenants=TENANTS[-1:]))))
-    for node in nodes:
+    for number, node in enumerate(nodes):
         spec = NodeSpec(
             region=region, zone=node.zone, pool=node.pool, allocatable=node.allocatable, max_slots=node.max_slots,
-            devices=node.devices, address=node.address,
+            devices=node.devices, address=node.address, taints=taints_of(number) if picky else (),
         )  # fmt: skip
-        made.append(("Node", Node(Metadata(name=node.name), spec)))
+        made.append(("Node", Node(Metadata(name=node.name, labels=node.labels), spec)))
     return made
 
 
-def declared(region: str, number: int, tight: bool, dedicated: bool = False, plain: bool = False) -> NodeDeclaration:
+def declared(
+    region: str, number: int, tight: bool, dedicated: bool = False, plain: bool = False, picky: bool = False
+) -> NodeDeclaration:
     """`plain`: without devices, as nodes are whose work may be moved for room."""
+    room = TIGHT_ROOM if tight else NODE_ROOM
     return NodeDeclaration(
         name=f"{region}-n{number}",
         region=region,
         zone=f"{region}-{ZONES[number % len(ZONES)]}",
         pool=dedicated_of(region) if dedicated else pool_of(region),
-        allocatable=TIGHT_ROOM if tight else NODE_ROOM,
+        allocatable=room + Resources(scalars=[(LICENSE, LICENSES)]) if picky else room,
+        labels=labels_of(number) if picky else {},
         devices=() if plain else (Device(id="gpu-0", model="sim"), Device(id="gpu-1", model="sim")),
         address=f"{region}-n{number}",
         max_slots=64,

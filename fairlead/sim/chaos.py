@@ -49,6 +49,7 @@ class Chaos:
         self._spells = Spells(platform, self._left_out, lambda: self.healed, self._start)
         self._power_draws = platform.loop.stream("power")
         strays.left_out, strays.healed = self._left_out, lambda: self.healed
+        platform.stillborn.left_out, platform.stillborn.healed = self._left_out, lambda: self.healed
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -61,7 +62,7 @@ class Chaos:
             "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand, "hush": self._hush,
             "barren": self._barren,
             "relapse": self._aimed.relapse, "forget": self._aimed.forget, "behead": self._aimed.behead,
-            "backup": self._restoring.strike,
+            "backup": self._restoring.strike, "zone": self._aimed.zone,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)
@@ -181,7 +182,8 @@ class Chaos:
             agents[int(at * len(agents))].instances.crash(run)
 
     async def _twin(self, draws: Draws) -> None:
-        """A second agent speaks for a node: restored from an image of its disk, or started by mistake (F16)."""
+        """A second agent speaks for a node, restored from an image of its disk, or started by mistake (F16, where it was
+        believed: one that reaches nobody is no second agent to anybody)."""
         at, for_s, copies = draws.random(), draws.uniform(5.0, 60.0), draws.random() < 0.5
         if self._left_out():
             return
@@ -191,7 +193,6 @@ class Chaos:
         machine = self._machines.machine(f"{original.node.region}/{name}")
         if copies:
             machine.copy_files(original.program.machine)
-        self.counts["F16"] += 1
         self._tell(f"{name} speaks for {original.node.name}, for {for_s:.1f} s")
         twin = self._platform.add_agent_program(name, machine, original.node)
         self._twins.append(twin)
@@ -199,6 +200,8 @@ class Chaos:
         self._loop.after(for_s, self._end_twin, twin)
 
     def _end_twin(self, twin: Agent) -> None:
+        if twin.program.wanted and (host := self._platform.hosts.get(twin.program.name)) is not None:
+            self.counts["F16"] += any(node.session for node in host.nodes.values())
         twin.program.wanted = False
         if twin.program.machine.up:
             self.power_off(twin.program.machine)

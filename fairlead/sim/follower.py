@@ -24,13 +24,31 @@ from fairlead.sim.platform import CountedPlane, Plane, Platform
 FOLLOWED: Final = ("bindings", "workloads", "assignments")
 
 
+class _Greeted(CountedPlane):
+    """Hands on what each server that it connects to says of how far it is: a client itself keeps the newest it ever heard."""
+
+    def __init__(self, greeted: Callable[[int], None], *rest: Any) -> None:
+        super().__init__(*rest)
+        self._greeted = greeted
+
+    def _note(self, revision: int, plane_ms: int) -> None:
+        self._greeted(revision)
+        super()._note(revision, plane_ms)
+
+
 def follower(platform: Platform, plane: Plane, checker: FeedChecker) -> Callable[[Running], Awaitable[Any]]:
     async def main(running: Running) -> None:
         who = Identity(name="auditor", kind="component", roles=(FRONT_DOOR,))
         dialling = SimDialling(platform.network, running, who, platform.names)
         random = platform.loop.stream(f"random {running.name}")
-        remote = CountedPlane(
-            platform.machines.counts, plane.addresses, dialling.dial, platform.machines.clock(running), random, "auditor"
+        remote = _Greeted(
+            checker.begins,
+            platform.machines.counts,
+            plane.addresses,
+            dialling.dial,
+            platform.machines.clock(running),
+            random,
+            "auditor",
         )
         async with Tasks() as tasks:
             tasks.start(remote.run(), "plane")
@@ -46,7 +64,6 @@ def follower(platform: Platform, plane: Plane, checker: FeedChecker) -> Callable
 async def _follow(remote: RemotePlane, checker: FeedChecker, last: int) -> int:
     """On from `last`, or from where the plane is; nought: it cannot go on from there. Where the next one can go on."""
     now = remote.revision()
-    checker.begins(now)
     feed = remote.follow(checker.plurals, begins_at(last, now))
     last = 0
     try:

@@ -47,7 +47,7 @@ Ts = TypeVarTuple("Ts")
 Draws = random.Random  # The type of a stream, for those who may not import random.
 
 PICK_WINDOW = 16  # Candidates looked at for each seeded pick: enough to reorder any burst, and a bound on its cost.
-STEPS_MAX = 20_000_000  # A run this long is a livelock; the largest real one is three orders of magnitude shorter.
+STEPS_MAX = 20_000_000  # A run this long is a livelock, where nobody says how long it may be.
 UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs more swallows its cancellation.
 TIDY_EVERY_STEPS = 1_024  # asking more often whether there is anything to tidy up would cost more than tidying
 GC_EVERY_STEPS = 400 * TIDY_EVERY_STEPS  # Collections happen at fixed steps, so finalizers run at the same step in every process.

@@ -116,12 +116,13 @@ class SimIds:
 class Running(Process):
     """One life of a program."""
 
-    __slots__ = ("machine", "program")
+    __slots__ = ("is_earlier", "machine", "program")
 
     def __init__(self, name: str, machine: Machine, program: Program) -> None:
         super().__init__(name, machine.clock)
         self.machine = machine
         self.program = program
+        self.is_earlier = False  # of the version before (versions.py)
 
 
 class Program:

@@ -36,6 +36,7 @@ from fairlead.sim.spoilt import ACTOR, HELD_S
 LONG_S: Final = 400.0  # longer than anybody may reserve
 TOO_LARGE: Final = 1_000_000  # a thousand cores
 _GONE: Final = (SlotState.RELEASED, SlotState.SUCCEEDED)
+_STRANGER: Final = Role.ROLLOUT  # to queueing and reserving; it acts in every region
 _RUNS: Final = (SlotState.BOUND, SlotState.STARTING, SlotState.READY, SlotState.SERVING)
 
 Objects = Mapping[str, Mapping[tuple[str, str], Any]]
@@ -44,14 +45,16 @@ Then = Callable[[Bind, Caller, SchedulingRequest], list[Command]]  # what follow
 
 
 class Ground(NamedTuple):
-    """What a meddler has to go by: a plane's objects, requests as they were when they were first seen, whoever may speak, and how
-    a request is proposed to be bound."""
+    """What a meddler has to go by: a plane's objects, requests as they were when they were first seen, whoever may speak, how a
+    request is proposed to be bound, and whether a workload stays: what is begun in the name of one whose order is gone when it
+    comes belongs to nobody, and nobody but an impostor of the assignment controller begins it."""
 
     objects: Objects
     region: str
     before: Mapping[Slot, SchedulingRequest]
     caller: Callable[[Role], Caller | None]
     proposal: Callable[[SchedulingRequest], Bind | None]
+    stays: Callable[[SchedulingRequest], bool]
 
     def first(self, slot: Slot) -> SchedulingRequest | None:
         """Its request as it was once, without its status."""
@@ -176,6 +179,28 @@ def _superseded(ground: Ground, at: float) -> list[Command]:
     return [Command(Caller(ACTOR, Role.AGENT, node=node), report)]
 
 
+def _queue_anothers(ground: Ground, at: float) -> list[Command]:
+    """A slot of which nothing is here any more is asked for by whoever has no say in that."""
+    slot = _pick([slot for slot in ground.before if _is_gone(ground, slot)], at)
+    request, caller = ground.first(slot) if slot is not None else None, ground.caller(_STRANGER)
+    return [Command(caller, Enqueue(request))] if request is not None and caller is not None else []
+
+
+def _again_anothers(ground: Ground, at: float) -> list[Command]:
+    """Of a slot that has ended its assignment begins the next life, which is repair's to begin."""
+    slot, caller = _pick(_can_end(ground), at), ground.caller(Role.ASSIGNMENT)
+    binding, request = (ground.bound(slot), ground.first(slot)) if slot is not None else (None, None)
+    ended = _ends(ground, slot) if slot is not None else []
+    if not ended or caller is None or binding is None or request is None:
+        return []
+    spec = replace(request.spec, epoch=binding.spec.token.epoch + 1, generation=binding.spec.generation)
+    return [*ended, Command(caller, Put("SchedulingRequest", replace(request, spec=spec)))]
+
+
+def _reserve_anothers(ground: Ground, at: float) -> list[Command]:
+    return _on_its_own(ground, at, lambda found, caller, request: [], by=_STRANGER)
+
+
 MEDDLING: Final[Mapping[str, Callable[[Ground, float], list[Command]]]] = {
     "vanish": _vanish,
     "forget": _forget,
@@ -188,6 +213,9 @@ MEDDLING: Final[Mapping[str, Callable[[Ground, float], list[Command]]]] = {
     "mended": _mended,
     "ask-twice": _ask_twice,
     "superseded": _superseded,
+    "queue-anothers": _queue_anothers,
+    "again-anothers": _again_anothers,
+    "reserve-anothers": _reserve_anothers,
 }
 
 
@@ -195,7 +223,8 @@ MEDDLING: Final[Mapping[str, Callable[[Ground, float], list[Command]]]] = {
 
 
 def _is_gone(ground: Ground, slot: Slot) -> bool:
-    return not ground.waits(slot) and ground.bound(slot) is None and ground.order(slot) is not None
+    there = ground.waits(slot) or ground.bound(slot) is not None or ground.order(slot) is None
+    return not there and ground.stays(ground.before[slot])
 
 
 def _can_end(ground: Ground) -> list[Slot]:
@@ -207,6 +236,7 @@ def _can_end(ground: Ground) -> list[Slot]:
         and binding.spec.execution != "Exclusive"
         and slot in ground.before
         and ground.before[slot].spec.slot == binding.spec.slot
+        and ground.stays(ground.before[slot])
     ]
 
 
@@ -231,11 +261,11 @@ def _placed(ground: Ground, request: SchedulingRequest) -> list[Command]:
     return [Command(caller, bind)] if bind is not None and caller is not None else []
 
 
-def _on_its_own(ground: Ground, at: float, then: Then) -> list[Command]:
+def _on_its_own(ground: Ground, at: float, then: Then, by: Role = Role.SCHEDULER) -> list[Command]:
     """The like of a slot that once waited is asked for under an index of its own, reserved, and withdrawn after what is to be
     refused: few wait at any moment."""
     known = _pick([request for slot, request in ground.before.items() if ground.order(slot) is not None], at)
-    assignment, scheduler = ground.caller(Role.ASSIGNMENT), ground.caller(Role.SCHEDULER)
+    assignment, scheduler = ground.caller(Role.ASSIGNMENT), ground.caller(by)
     order = ground.order((known.metadata.namespace, known.metadata.name)) if known is not None else None
     # Under an epoch that its assignment may give it: one beyond all that were given out would stay on record.
     request = misplaced(known, "", int(at * 100), first_epoch(order)) if known is not None and order is not None else None

@@ -26,9 +26,11 @@ from fairlead.sim import (
     mutants_leases,
     mutants_moving,
     mutants_placing,
+    mutants_present,
     mutants_recovery,
     mutants_running,
     mutants_taking,
+    mutants_versions,
 )
 from fairlead.sim.planting import Mutant, Swap
 from fairlead.sim.store import SimStore
@@ -146,7 +148,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "override-zones-ignored": Mutant("avoided zones are a gate at commit", "overrides", ("S11",), _zones_not_avoided),
     "store-any-fence": Mutant("an engine compares the fence", "leaders", ("S9",), _any_fence),
     "store-any-position": Mutant("an engine compares the position", "unknown", ("S18",), _any_position, 1.0),
-    "store-ack-before-sync": Mutant("a store answers when it is durable", "unknown", ("S13", "S14"), _ack_before_sync),
+    "store-ack-before-sync": Mutant("a store answers when it is durable", "unknown", ("S13",), _ack_before_sync),
     "unknown-is-no": Mutant("an unknown outcome is resolved, not assumed", "doubts", ("S13",), _unknown_is_no),
     "leader-trusts-itself": Mutant("a leader vouches only within its lease", "usurpers", ("S12",), _leader_trusts_itself),
     "no-receipts": Mutant("an Idempotency-Key takes effect once", "unknown", ("S13",), _no_receipts, 1.0),
@@ -160,6 +162,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     **mutants_deciding.MUTANTS,
     **mutants_gates.MUTANTS,
     **mutants_taking.MUTANTS,
+    **mutants_present.MUTANTS,
+    **mutants_versions.MUTANTS,
 }
 
 # Found in their first seed, in a second or two of CPU: what CI hunts on every commit.
@@ -168,5 +172,5 @@ QUICK: Final = (
     "no-fit", "no-cpu", "no-memory", "evict-any-rank", "released-twice", "watch-drops", "watch-twice", "watch-disorder",
     "reads-all", "takeover-never", "gang-what-fits", "claim-starts-at-once", "report-by-anybody",
     "lease-from-receipt", "begun-before", "deleted-alive", "any-session-reports", "canary-for-all", "scales-beyond",
-    "moves-at-once",
+    "moves-at-once", "queued-by-anybody", "reserved-by-any-role", "no-taints", "no-ports", "no-affinity",
 )  # fmt: skip

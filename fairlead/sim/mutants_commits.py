@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from fairlead.authority import judge
 from fairlead.authority.chores import Chores
-from fairlead.authority.judge import context, kinds, placing, running, victims
+from fairlead.authority.judge import context, granting, kinds, placing, running, victims
 from fairlead.authority.judge.context import Draft
 from fairlead.authority.judge.unlisted import Unlisted
-from fairlead.decide import leftovers
+from fairlead.decide import generations, leftovers
 from fairlead.decide.fit import has_room, open_to
 from fairlead.model.commands import BindGang, Refused, Report
 from fairlead.model.lifecycle import Role
@@ -59,8 +59,9 @@ def _no_budgets() -> list[Swap]:
 
 
 def _unlisted_is_empty() -> list[Swap]:
-    """A node that has not said what it runs since history was lost is taken for empty."""
-    return [(context.Context, "refuse_unlisted", lambda self, name: None)]
+    """A node that has not said what it runs since history was lost is taken for empty: for what runs once, and by who asks for
+    quota anew, without which nothing is bound."""
+    return [(context.Context, "refuse_unlisted", lambda self, name: None), (granting, "_refuse_unlisted", lambda ctx: None)]
 
 
 def _forgotten_is_empty() -> list[Swap]:
@@ -124,6 +125,11 @@ def _nobody_ends_reservations() -> list[Swap]:
     ]
 
 
+def _generation_again() -> list[Swap]:
+    """Generations count on from whatever the plane was restored to."""
+    return [(generations, "PER_INCARNATION", 0)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "reserved-by-anybody": Mutant(
         "what is reserved is bound there, by whoever reserved it", "crowded", ("S8",), _any_holder, 1.0
@@ -143,6 +149,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "report-by-anybody": Mutant("an agent speaks for its own node", "strays", ("S7",), _any_agent, 1.0),
     "gang-what-fits": Mutant("of a gang all fit or none is bound", "gangs", ("S20",), _gang_without_the_refused, 1.0),
-    "node-goes-with-work": Mutant("a node with work on it is not deleted", "strays", ("S2", "L4"), _node_goes_with_its_work),
+    "node-goes-with-work": Mutant(
+        "a node with work on it is not deleted", "strays", ("S2", "L4", "L6"), _node_goes_with_its_work
+    ),
     "reservations-stay": Mutant("a reservation that ran out is ended", "strays", ("S10",), _nobody_ends_reservations, 2.5),
+    "generation-again": Mutant("a generation is given out once, over restores too", "backups", ("S7",), _generation_again, 4.0),
 }

@@ -13,6 +13,7 @@ from fairlead.controllers import policies as looked_up
 from fairlead.controllers.contract import Result
 from fairlead.controllers.defragmenter import DefragmenterController
 from fairlead.decide import autoscaling, defragmenting
+from fairlead.decide.arriving import arriving
 from fairlead.model.commands import Put
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import EvictionRequest, EvictionRequestSpec
@@ -48,6 +49,16 @@ def _buys_beyond() -> list[Swap]:
     """As many nodes are ordered as what waits would fill."""
     nodes = autoscaling.nodes
     return [(node_pool, "nodes", lambda rule, pool, waiting: nodes(rule._replace(maximum=3 * rule.maximum), pool, waiting))]
+
+
+def _waits_for_ever() -> list[Swap]:
+    """What was ordered is on its way, however long ago that was."""
+
+    def patient(pool: Any, nodes: Any, now_ms: int) -> Any:
+        due = arriving(pool, nodes, now_ms)
+        return due._replace(absent=(*due.overdue, *due.absent), overdue=(), in_vain=0)
+
+    return [(node_pool, "arriving", patient)]
 
 
 def _canary_for_all() -> list[Swap]:
@@ -116,6 +127,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "scales-beyond": Mutant("replicas stay within their bounds", "elastic", ("B1",), _beyond_bounds, 4.0),
     "pool-again": Mutant("nodes that were ordered come before more are", "elastic", ("B2",), _buys_again, 4.0),
     "pool-beyond": Mutant("a pool stays within its limits", "elastic", ("B2",), _buys_beyond, 4.0),
+    "pool-waits": Mutant("what does not come is given back", "elastic", ("B2",), _waits_for_ever, 4.0),
     "canary-for-all": Mutant("a canary decides for those it is tried on", "canary", ("S6",), _canary_for_all),
     "canary-cut-short": Mutant("a canary has its time", "canary", ("B3",), _canary_cut_short),
     "rollback-restarts": Mutant("a rollback moves nothing", "canary", ("B3",), _rollback_restarts),

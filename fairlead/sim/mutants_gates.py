@@ -1,6 +1,8 @@
-"""Owns the planted bugs of single preconditions: of a request, a reservation, a deletion, an agent's word, each taken out alone.
+"""Owns the planted bugs of single preconditions: of a request, a reservation, a deletion, an agent's word, each taken out alone;
+and of what a slot wants of its node and of its neighbours.
 
-Most are asked by nobody but meddlers (meddling.py): a component that is right sees them before it asks. Called by mutants.py.
+Most are asked by nobody but meddlers (meddling.py): a component that is right sees them before it asks. Those about nodes and
+neighbours are met where work is picky (picky.py) and proposals come to other nodes than were chosen. Called by mutants.py.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from fairlead.authority.judge import callers, kinds, leases, objects, placing, r
 from fairlead.authority.judge.granting import granted_to
 from fairlead.model.commands import Report, Reserve
 from fairlead.model.kinds.work import SchedulingRequest
-from fairlead.model.lifecycle import SlotState
+from fairlead.model.lifecycle import STEPS, Role, SlotState
+from fairlead.sim.mutants_placing import Allowing, anywhere, ask, ask_room
 from fairlead.sim.planting import Mutant, Swap
 
 
@@ -105,6 +108,21 @@ def _lower_floor() -> list[Swap]:
     return [(objects, "refuse_lower_floor", lambda ctx, old, status: None)]
 
 
+def _queued_by_anybody() -> list[Swap]:
+    refuse = kinds._refuse_request
+
+    def lax(ctx: Any, caller: Any, new: Any, old: Any) -> Any:
+        lives = ctx.state.get("bindings", new.metadata.namespace, new.metadata.name) is not None
+        owner = Role.REPAIR if lives else Role.RECOVERY if new.spec.standing else Role.ASSIGNMENT
+        return refuse(ctx, replace(caller, role=owner), new, old)
+
+    return [(kinds, "_refuse_request", lax)]
+
+
+def _reserved_by_any_role() -> list[Swap]:
+    return [(placing, "may_step", lambda before, after, by: (before, after) in STEPS)]
+
+
 def _term_goes_on() -> list[Swap]:
     """Who held a lease for a term holds it in the next one."""
     return [(leases, "is_over", lambda ctx, spec: False), (callers, "is_over", lambda ctx, spec: False)]
@@ -117,6 +135,46 @@ def _any_session_reports() -> list[Swap]:
         return report(ctx, caller, replace(body, session=0), evidence)
 
     return [(judge, "_JUDGES", {**judge._JUDGES, Report: lax})]
+
+
+# --- what a slot wants of its node and of its neighbours -------------------------------------------------------------------
+
+NEIGHBOURS: Final = ("ports", "max-per-node", "spread", "affinity", "anti-affinity")
+
+
+class _Deaf:
+    """A need's rules about neighbours, without those of one gate."""
+
+    def __init__(self, rules: Any, gate: str) -> None:
+        self._rules, self._gates = rules, tuple(name for name in NEIGHBOURS if name != gate)
+
+    def own(self, row: Any, view: Any) -> bool:
+        return all(self._rules.check(gate, row, view) for gate in self._gates)
+
+    def coarse(self, row: Any, view: Any) -> bool:
+        return True  # both are asked above
+
+
+def _beside_anybody(gate: str) -> list[Swap]:
+    def lax(need: Any, row: Any, ctx: Any) -> Any:
+        rules = _Deaf(need.topology, gate) if need.topology is not None else None
+        return ask(need, row, ctx) & ask_room(Allowing(need, topology=rules), row, ctx)
+
+    return [(placing, "feasible", lax)]
+
+
+def _any_scalars() -> list[Swap]:
+    def lax(need: Any, row: Any, ctx: Any) -> Any:
+        return ask(need, row, ctx) & ask_room(Allowing(need, scalars=()), row, ctx)
+
+    return [(placing, "feasible", lax)]
+
+
+def _though_cordoned() -> list[Swap]:
+    def lax(need: Any, row: Any, ctx: Any) -> Any:
+        return ask(need, Allowing(row, cordoned=0), ctx) & ask_room(need, row, ctx)
+
+    return [(placing, "feasible", lax)]
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
@@ -135,5 +193,20 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "enlarged-while-reserved": Mutant("what is reserved is not changed", "meddlers", ("S2", "S4"), _any_newer_request, 1.0),
     "deleted-alive": Mutant("a binding is deleted once its slot is released", "meddlers", ("S7",), _deleted_alive, 1.0),
     "any-session-reports": Mutant("an agent whose session is over moves nothing", "meddlers", ("S9",), _any_session_reports, 1.0),
-    "term-goes-on": Mutant("a lease for a term ends with it", "leaders", ("S9", "L1", "L4"), _term_goes_on),
+    "queued-by-anybody": Mutant("a slot is queued by its owner", "meddlers", ("S7",), _queued_by_anybody, 1.0),
+    "reserved-by-any-role": Mutant("a slot is reserved by a scheduler", "meddlers", ("S7",), _reserved_by_any_role, 1.0),
+    "term-goes-on": Mutant("a lease for a term ends with it", "leaders", ("S9", "S10", "L1", "L4", "L6"), _term_goes_on),
+    "no-labels": Mutant("labels are checked at commit", "picky", ("S6",), lambda: anywhere("labels"), 1.0, within=8),
+    "no-taints": Mutant("taints are checked at commit", "picky", ("S6",), lambda: anywhere("taints"), 1.0),
+    "no-cordon": Mutant("a cordon is checked at commit", "picky", ("S6",), _though_cordoned, 1.0, within=8),
+    "no-ports": Mutant("ports are checked at commit", "picky", ("S6",), lambda: _beside_anybody("ports"), 1.0),
+    "no-max-per-node": Mutant(
+        "the most on one node is checked at commit", "picky", ("S6",), lambda: _beside_anybody("max-per-node"), 1.0, within=8
+    ),
+    "no-spread": Mutant("required spread is checked at commit", "picky", ("S6",), lambda: _beside_anybody("spread"), 1.0),
+    "no-affinity": Mutant("affinity is checked at commit", "picky", ("S6",), lambda: _beside_anybody("affinity"), 1.0),
+    "no-anti-affinity": Mutant(
+        "anti-affinity is checked at commit", "picky", ("S6",), lambda: _beside_anybody("anti-affinity"), 1.0
+    ),
+    "no-scalars": Mutant("the authority checks scalars again", "picky", ("S2",), _any_scalars, 1.0),
 }

@@ -1,6 +1,7 @@
 """Owns the planted bugs of leases. Of grants: a region that spends on, and agents that let run what is above the limit that
-stays. Of policy and residency: a region that judges on when it may not, and a global plane that says too early that nobody does.
-Of planes that were restored: a history that goes on as if nothing was lost. Called by mutants.py.
+stays; of emergency quotas: one that nobody agreed to, and one that does not end. Of policy and residency: a region that judges
+on when it may not, and a global plane that says too early that nobody does. Of planes that were restored: a history that goes on
+as if nothing was lost. Called by mutants.py.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from fairlead.authority import authority, remembering
 from fairlead.authority.judge import policies
 from fairlead.authority.judge.policies import Policies
 from fairlead.controllers import policy
-from fairlead.decide import granting, lasting, leasing
+from fairlead.decide import granting, lasting, leasing, overrides, sharing
 from fairlead.decide.granting import FOREVER
+from fairlead.decide.rebalancing import wishes
 from fairlead.scheduler import granted
 from fairlead.sim import backups
 from fairlead.sim.planting import Mutant, Swap
@@ -86,13 +88,42 @@ def _restores_into_the_same_incarnation() -> list[Swap]:
     return [(backups, "restored_head", same), *_remembers_nothing()]
 
 
+def _never_grows() -> list[Swap]:
+    """What a region was offered first is the most that it is ever offered, and proves each wait there."""
+
+    def stingy(limits: Any, demands: Any) -> Any:
+        best = wishes(limits, demands)
+        for region, wish in best.items():
+            has = demands[region].has
+            least = {name: min(amount, has.get(name, 0)) for name, amount in wish.during.items()}
+            best[region] = wish._replace(during=least) if has else wish
+        return best
+
+    return [(sharing, "wishes", stingy)]
+
+
+def _floods_on() -> list[Swap]:
+    """What an emergency quota gave is placed on after its end."""
+    return [(granting, "_less", lambda one, other: one)]
+
+
+def _agreed_by_nobody() -> list[Swap]:
+    """What one person asked for holds before another has agreed."""
+    return [(overrides, "is_agreed", lambda override: True)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
+    "quota-stays": Mutant("quota goes where it is waited for", "grants", ("L1",), _never_grows),
     "grant-lease-without-end": Mutant("a lease ends by its time", "stranded", ("S4",), _endless, 1.0),
     "grant-lease-agents-forget": Mutant(
         "an agent ends what is above the limit that stays with its lease", "beheaded", ("S5",), _agents_forget, 3.0, within=12
     ),
     "grant-firm-at-once": Mutant(
         "what is above the limit that stays is provisional until it is not", "beheaded", ("S5",), _firm_at_once, 3.0, within=60
+    ),
+    "emergency-of-one": Mutant("an emergency quota takes a second person", "emergencies", ("S5",), _agreed_by_nobody, 4.0),
+    "emergency-without-end": Mutant(
+        "what an emergency quota gave is placed on until its end", "emergencies", ("S4", "S5"), _floods_on, 4.0
     ),
     "policy-lease-without-end": Mutant("policy is judged by under a lease", "leases", ("S6",), _judges_on, 3.0),
     "policy-effective-at-once": Mutant(

@@ -86,7 +86,7 @@ def _any_device() -> list[Swap]:
         return pick_devices(need.devices, account.devices, {})
 
     def lax(need: Any, row: Any, ctx: Any) -> Any:
-        return open_to(need, row, ctx) & ask_room(_Allowing(need, devices=()), row, ctx)
+        return open_to(need, row, ctx) & ask_room(Allowing(need, devices=()), row, ctx)
 
     return [(placing, "_pick", taken), (placing, "feasible", lax)]
 
@@ -105,7 +105,7 @@ class _But:
         return int(all(table[node_class] for table in self._tables))
 
 
-class _Allowing:
+class Allowing:
     def __init__(self, inner: Any, **answers: Any) -> None:
         self._inner, self._answers = inner, answers
 
@@ -113,13 +113,13 @@ class _Allowing:
         return self._answers[name] if name in self._answers else getattr(self._inner, name)
 
 
-def _anywhere(gate: str, when: Callable[[Any], bool] = lambda classes: True) -> list[Swap]:
+def anywhere(gate: str, when: Callable[[Any], bool] = lambda classes: True) -> list[Swap]:
     """It is asked when proposing, and not at commit."""
 
     def lax(need: Any, row: Any, ctx: Any) -> Any:
         if not when(need.classes):
             return feasible(need, row, ctx)
-        asked = _Allowing(need, classes=_Allowing(need.classes, allowed=_But(need.classes, gate)))
+        asked = Allowing(need, classes=Allowing(need.classes, allowed=_But(need.classes, gate)))
         return ask(asked, row, ctx) & has_room(need, row, ctx)
 
     return [(placing, "feasible", lax)]
@@ -127,12 +127,12 @@ def _anywhere(gate: str, when: Callable[[Any], bool] = lambda classes: True) -> 
 
 def _any_area_of_the_policy() -> list[Swap]:
     """What a workload says of itself is asked at commit, what the policy says of its tenant is not."""
-    return _anywhere("residency", lambda classes: not classes.ask.placement.residency.areas)
+    return anywhere("residency", lambda classes: not classes.ask.placement.residency.areas)
 
 
 def _any_neighbour() -> list[Swap]:
     def lax(need: Any, row: Any, ctx: Any) -> Any:
-        asked, alone = _Allowing(need, exclusive=False), _Allowing(row, exclusive_to=0, used_by=0)
+        asked, alone = Allowing(need, exclusive=False), Allowing(row, exclusive_to=0, used_by=0)
         return ask(asked, alone, ctx) & has_room(need, row, ctx)
 
     return [(placing, "feasible", lax)]
@@ -223,11 +223,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "what a recovery budget holds is nobody else's", "standing", ("S2",), lambda: _blind_to("cpu_free", "memory_free"), 1.0
     ),
     "no-devices": Mutant("the authority checks devices again", "strays", ("S3",), _any_device, 1.0),
-    "no-tenancy": Mutant("a pool's tenants are checked at commit", "strays", ("S6",), lambda: _anywhere("tenancy"), 1.0),
-    "no-residency": Mutant("residency is checked at commit", "areas", ("S6",), lambda: _anywhere("residency"), 1.0),
+    "no-tenancy": Mutant("a pool's tenants are checked at commit", "strays", ("S6",), lambda: anywhere("tenancy"), 1.0),
+    "no-residency": Mutant("residency is checked at commit", "areas", ("S6",), lambda: anywhere("residency"), 1.0),
     "no-policy-areas": Mutant("the policy's residency is checked at commit", "areas", ("S6",), _any_area_of_the_policy, 1.0),
-    "no-zones": Mutant("zones are checked at commit", "areas", ("S6",), lambda: _anywhere("zones"), 1.0),
-    "no-regions": Mutant("regions are checked at commit", "areas", ("S6",), lambda: _anywhere("regions"), 1.0),
+    "no-zones": Mutant("zones are checked at commit", "areas", ("S6",), lambda: anywhere("zones"), 1.0),
+    "no-regions": Mutant("regions are checked at commit", "areas", ("S6",), lambda: anywhere("regions"), 1.0),
     "no-isolation": Mutant("who wants a node alone has it alone", "crowded", ("S6",), _any_neighbour, 1.0, within=12),
     "expired-holds": Mutant("a reservation ends at its expiry, not at clean-up", "crowded", ("S8",), _expired_holds, 1.0),
     "evict-any-rank": Mutant("a victim stands below its evictor", "crowded", ("S19",), _any_rank, 1.0),

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.region import Ack
-from fairlead.authority.judge import leases
-from fairlead.controllers import no_place, regions_seen, slot_lease, workload
+from fairlead.authority.judge import leases, running
+from fairlead.controllers import no_place, recovery_facts, regions_seen, slot_lease, workload
 from fairlead.controllers import recovery as controller
 from fairlead.controllers.slot_lease import SlotLease
 from fairlead.decide import recovery
@@ -32,6 +32,22 @@ def _same_slots() -> list[Swap]:
 
 def _recovers_nothing() -> list[Swap]:
     return [(controller, "plan", lambda *_: Plan({}, {}))]
+
+
+def _region_fails_over() -> list[Swap]:
+    """What runs once in its region is ordered in another one as well when that is lost."""
+    recovers = recovery_facts.recovers
+
+    def lax(workload: Any) -> bool:
+        spec = workload.spec
+        return recovers(workload) or bool(spec.exclusive == "region" and spec.recovery.min_serving and not spec.suspend)
+
+    return [(module, "recovers", lax) for module in (controller, recovery_facts)]
+
+
+def _held_again_later() -> list[Swap]:
+    """What a claimer took is free when it is released, until the budget asks for it anew."""
+    return [(running, "held_again", lambda ctx, binding, ahead: [])]
 
 
 def _region_never_lapses() -> list[Swap]:
@@ -61,7 +77,7 @@ def _home_starts_first() -> list[Swap]:
     def lax(order: Any, assignments: Any) -> frozenset[Any]:
         return frozenset(one for one in order.spec.stand_ins if one.leaving)
 
-    return [(controller, "gone", lax)]
+    return [(recovery_facts, "gone", lax)]
 
 
 def _goes_on_as_before() -> list[Swap]:
@@ -86,6 +102,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "recovery-same-slots": Mutant("what stands in is new slots", "failback", ("S1", "L5"), _same_slots, 8.0),
     "stand-in-idle": Mutant("what stands in and does not come up is ordered anew", "barren", ("L5",), _a_place_is_enough, 8.0),
     "recovery-never": Mutant("a service that lost its region is given slots", "failback", ("L5",), _recovers_nothing, 9.0),
+    "region-fails-over": Mutant("what runs once in its region stays there", "sole", ("S12",), _region_fails_over, 5.0),
+    "room-free-between": Mutant("room that was claimed is held again at once", "failback", ("S8",), _held_again_later, 8.0),
     "slot-lease-endless": Mutant("a region's slot lease ends", "sole", ("S12",), _region_never_lapses, 5.0),
     "slot-lease-taken-early": Mutant("a slot lease is taken after its end", "sole", ("S12",), _taken_at_once, 5.0),
     "slot-lease-agents-deaf": Mutant("an agent obeys the slot lease", "sole", ("S12",), _agent_obeys_its_node_alone, 5.0),

@@ -15,14 +15,16 @@ from fairlead.authority.hub import Hub
 from fairlead.authority.judge import letting_go, running
 from fairlead.authority.state import Rec, State
 from fairlead.authority.term import HeartbeatAck
+from fairlead.controllers import node, workload
 from fairlead.controllers.node import NodeController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.runtime import Runtime
-from fairlead.decide import disruption
+from fairlead.decide import disruption, rollout
 from fairlead.decide.instances import Wait
-from fairlead.decide.nodes import NodeRules
+from fairlead.decide.nodes import NodeRules, judge_zone
 from fairlead.decide.oscillation import Oscillation
 from fairlead.model.commands import Refused
+from fairlead.model.kinds.work import AssignmentSpec
 from fairlead.model.lifecycle import SlotState
 from fairlead.sim.driver import Instances
 from fairlead.sim.machines import for_ever
@@ -105,6 +107,16 @@ def _no_fence_wait() -> list[Swap]:
         (RepairController, "_may_go", lambda self, cache, assignment, slot: slot.state is SlotState.UNKNOWN),
         (NodeRules, "lease_ms", property(lambda self: int(self.lease_s * 333))),
     ]
+
+
+def _exclusive_surges() -> list[Swap]:
+    """A rollout starts the next life of an Exclusive slot beside the last one, where the rule allows a surge."""
+    spares = rollout._spares
+
+    def with_surge(order: AssignmentSpec, *rest: Any) -> list[int]:
+        return spares(replace(order, execution="Replicated"), *rest)
+
+    return [(workload, "rollout_of", lambda spec: spec.rollout), (rollout, "_spares", with_surge)]
 
 
 def _orphans_run_on() -> list[Swap]:
@@ -207,6 +219,21 @@ def _drains_whatever_serves() -> list[Swap]:
     return [(disruption, "blocked", lax), (letting_go, "blocked", lax)]
 
 
+def _silent_for_good() -> list[Swap]:
+    """A node that was not heard for once is watched for ever: whatever waits then waits for room on nodes that are well."""
+
+    def unforgiving(facts: Any, *rest: Any, **more: Any) -> Any:
+        before = {one.name: one.health for one in facts}
+        return [
+            verdict._replace(health="Unknown")
+            if verdict.health == "Ready" and before[verdict.name] in ("Unknown", "Lost")
+            else verdict
+            for verdict in judge_zone(facts, *rest, **more)
+        ]
+
+    return [(node, "judge_zone", unforgiving)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
     "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
@@ -219,12 +246,14 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "twins-both-stay": Mutant("an agent whose session is over stops", "twins", ("S12",), _twins_both_stay),
     "any-session": Mutant("only the newest session is acknowledged", "twins", ("S12",), _any_session),
     "no-fence-wait": Mutant("an Exclusive slot is released after its fence time", "exclusive", ("S12",), _no_fence_wait),
-    "orphans-run-on": Mutant("what is not bound any more is stopped", "silent", ("L4",), _orphans_run_on),
+    "exclusive-surges": Mutant("an Exclusive slot has no other beside it in a rollout", "exclusive", ("S12",), _exclusive_surges),
+    "orphans-run-on": Mutant("what is not bound any more is stopped", "silent", ("L4", "L6"), _orphans_run_on),
     "watch-drops": Mutant("a feed tells everything that was committed", "first", ("S15",), _watch_drops, 1.0),
     "watch-twice": Mutant("a feed tells each change once", "first", ("S15",), _watch_twice, 1.0),
     "watch-disorder": Mutant("a feed tells changes in order", "first", ("S15",), _watch_disorder, 1.0),
     "gap-ignored": Mutant("a gap in the history ends a feed", "resets", ("S15",), _gap_ignored, 1.0),
     "drain-any-budget": Mutant("a drain leaves what a budget says", "drains", ("S19",), _drains_whatever_serves, 4.0),
+    "silent-for-good": Mutant("a node that is heard again is Ready again", "silent", ("L4",), _silent_for_good, 1.0),
     "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
     "lost-closed-again": Mutant("a node is closed once when it is lost", "silent", ("X3",), _lost_is_closed_again, 2.0),
     "objects-left-behind": Mutant("objects that are far behind are brought up to date", "lagging", ("S13",), _left_behind),

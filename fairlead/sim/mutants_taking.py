@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from fairlead.agent.node import Node
 from fairlead.agent.remembered import Remembered
@@ -14,7 +15,9 @@ from fairlead.authority import pipeline
 from fairlead.authority.candidate import Candidate
 from fairlead.authority.judge import running
 from fairlead.authority.receipts import Receipts
+from fairlead.authority.service import _Connection
 from fairlead.authority.term import Term
+from fairlead.client.line import Line
 from fairlead.client.rest import RestClient
 from fairlead.controllers.cache import Item, Objects, _reindex
 from fairlead.controllers.repair import RepairController
@@ -114,7 +117,21 @@ def _everybody_reads_all() -> list[Swap]:
     return [(AccessRules, "rows", lax)]
 
 
+def _greets_from_its_beginning() -> list[Swap]:
+    """A server says to each who comes how far it was when the first of them came, and is believed."""
+    hello, said = _Connection._hello, WeakKeyDictionary[Any, int]()
+
+    async def stale(self: _Connection, *arguments: Any) -> dict[str, Any]:
+        now = await hello(self, *arguments)
+        return now | {"revision": said.setdefault(self._authority, now["revision"])}
+
+    return [(_Connection, "_hello", stale), (Line, "_is_behind", lambda self, hello: False)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
+    "greets-from-its-beginning": Mutant(
+        "a client goes on at nobody who is behind what it was told", "resets", ("S15",), _greets_from_its_beginning, 1.0
+    ),
     "takeover-early": Mutant("a standby waits for the leader's lease", "hasty", ("S12",), _takes_over_early),
     "takeover-never": Mutant("a standby takes over", "first", ("L2",), _never_takes_over, 1.0),
     "doubt-for-ever": Mutant("a commit in doubt is sent again", "doubts", ("L7",), _in_doubt_for_ever, 1.0),

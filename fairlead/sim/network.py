@@ -29,7 +29,8 @@ Accept = Callable[["End", Any], Coroutine[Any, Any, None]]  # an end and what th
 
 
 class Strike:
-    """What was done to some links, counted once: when anything is sent over one of them. Where nobody speaks nothing happens."""
+    """What was done to some links or programs, counted once: when it first shows, as when anything is sent over one of them.
+    Where nobody speaks nothing happens."""
 
     __slots__ = ("_counts", "_name")
 

@@ -26,6 +26,7 @@ from fairlead.ports import Clock, Kept
 from fairlead.serving.http_get import Got
 from fairlead.sim.machines import Machine, Running
 from fairlead.sim.network import End, Network
+from fairlead.sim.versions import Earlier, EarlierSeen
 from fairlead.store.contract import Store
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,10 @@ class SimDialling:
         self._names = names
 
     async def dial(self, address: str) -> Channel:
-        return await self._network.dial(self._process, address, "channel", self._who, self._names[address])
+        end = await self._network.dial(self._process, address, "channel", self._who, self._names[address])
+        assert end.peer is not None
+        self._network.machines.counts["F18"] += end.peer.process.is_earlier != self._process.is_earlier
+        return Earlier(end) if self._process.is_earlier else end
 
     async def close(self) -> None:
         """Connections end with their owners."""
@@ -70,7 +74,7 @@ class SimServing:
 
     async def _channel(self, end: End, who: Identity) -> None:
         try:
-            await self._serve(end, who)
+            await self._serve(Earlier(end) if self._process.is_earlier else end, who)
         except Exception:
             log.exception("a channel of %s failed", who.name)
 
@@ -180,7 +184,8 @@ class SimOutside:
         return None
 
     def seen(self) -> Kept:
-        return self._process.machine.file(f"seen of {self._process.program.name}")
+        kept = self._process.machine.file(f"seen of {self._process.program.name}")
+        return EarlierSeen(kept) if self._process.is_earlier else kept
 
     def decisions(self) -> Decisions:
         return NoDecisions()

@@ -1,8 +1,7 @@
 """Owns what people do to a simulated platform: create, scale, change and delete work; operators' rightful and wrong moves.
 
 One program in an office, through the production client of the real API (asking.py). When that cannot say what a write came to, it
-is asked for again under the same key, elsewhere; some requests arrive twice. Believes nothing it was not told. Remembers what it
-asked for, so that at the end actual can be held against desired.
+is asked for again under the same key, elsewhere; some requests arrive twice. Believes nothing it was not told.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from fairlead.sim.asking import Ask, Asking, Told
 from fairlead.sim.born import BUDGET, TENANTS, ZONES
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Running
+from fairlead.sim.picky import wants
 from fairlead.sim.platform import Platform
+from fairlead.sim.poison import Poison
 from fairlead.sim.scenario import Work
 from fairlead.sim.trying import Trying, put_right
 from fairlead.store.contract import Fence
@@ -29,8 +30,6 @@ NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail
 LARGE: Final = ("700m", "1Gi")  # more than half of a small node
 SMALL: Final = (("100m", "256Mi"), ("200m", "256Mi"))  # beside those
 ORDERED: Final = ("hold", "freeze", "zone-avoidance", "repair-approval")
-_CHECKED: Final = ("workloads", "policychannels", "nodes")  # their revision is a position of the journal that they are in
-
 RIGHT: Final = 1  # the policy revision that is meant to be current
 OPEN: Final = {"unschedulable": False, "drain": None}
 
@@ -71,7 +70,8 @@ class People:
             if self._work.closes:
                 group.create_task(self._closes())
             group.create_task(self._promotions())
-            for task in Trying(self._platform, self.write, self._tell, lambda: self.stopped).tasks():
+            trying = Trying(self._platform, self.write, self._tell, lambda: self.stopped)
+            for task in (*trying.tasks(), *Poison(self._platform, self._answers, self.asking, lambda: self.stopped).tasks()):
                 group.create_task(task())
             await self.done.wait()  # its connections end with it
 
@@ -95,6 +95,7 @@ class People:
         if what < 4:
             made = workload(name, count + 1, kind, self._work)
             keeps_serving(made["spec"], seed >> 23, self._work)
+            wants(made, seed, self._work)
             await self.write("POST", path, made, name)
         elif what < 7:
             count = min(count, 2) if name.startswith(NAMES[0]) else count
@@ -107,11 +108,11 @@ class People:
                 self._life[tenant, name.partition("-")[0]] = f"-{seed % 1000}"
             await self.write("DELETE", f"{path}/{name}", None, name)
 
-    async def write(self, method: str, path: str, body: Any, name: str) -> Told | None:
+    async def write(self, method: str, path: str, body: Any, name: str, token: str = "") -> Told | None:
         """Until there is an answer that settles it, under one key, at whichever server answers."""
         self._under_way += 1
         try:
-            return await self._write(Ask(method, path, body), name)
+            return await self._write(Ask(method, path, body, token), name)
         finally:
             self._under_way -= 1
 
@@ -133,7 +134,7 @@ class People:
             doubtful |= len(settled) < len(answers)
             if good or (settled and not doubtful):
                 told = (good or settled)[0]
-                self._settled(sent, told, f"{ask.resource.plural}/{ask.tenant}/{name}")
+                self._settled(sent, told, f"{ask.resource.plural}/{ask.tenant}/{name}", ask.method)
                 if not good and ask.method == "POST" and twice and self._group is not None:
                     self._group.create_task(self._copy_comes_late(sent, ask))
                 return told
@@ -162,7 +163,7 @@ class People:
     def _global_fence(self) -> Fence:
         return self._platform.planes[GLOBAL].store.disk.head.fence()
 
-    def _settled(self, sent: Sent, told: Told, key: str) -> None:
+    def _settled(self, sent: Sent, told: Told, key: str, method: str) -> None:
         if told.status >= 400:
             self._counts[f"http_{told.status}"] += 1
             if told.status != 401:
@@ -173,11 +174,20 @@ class People:
             self._counts["people_by_receipt"] += 1
             self._answers.done(sent)
             return
-        version = told.object.get("metadata", {}).get("resourceVersion", "")
-        if told.object.get("kind") != "Status" and version and key.partition("/")[0] in _CHECKED:
-            plane = self._plane_of(key)
-            revision = component(version, list(self._platform.planes).index(plane))
-            self._answers.accepted(sent, key, revision, changes=told.status == 201, told=told.object, plane=plane)
+        version = told.object["metadata"].get("resourceVersion", "")
+        if not version:
+            self._told_without_place(sent, told, key, method)
+            return
+        plane = self._plane_of(key)
+        revision = component(version, list(self._platform.planes).index(plane))
+        self._answers.accepted(sent, key, revision, changes=told.status == 201, told=told.object, plane=plane)
+
+    def _told_without_place(self, sent: Sent, told: Told, key: str, method: str) -> None:
+        """It is gone, or was made and is gone again already; or what it came to is gone by the time it was asked for anew."""
+        if method == "DELETE":
+            self._answers.gone(sent, key, self._plane_of(key))
+        else:
+            self._answers.done(sent, changes=told.status == 201)
 
     def _plane_of(self, key: str) -> str:
         """Whose object it is, by its key."""
@@ -362,7 +372,7 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         spec["execution"] = "Exclusive"
         if kind % 10 < work.everywhere * 10:
             spec["exclusive"] = "global"
-    if work.isolated and kind % 7 == 1 and not gpus and "job" not in spec:  # where evictions are
+    if work.isolated and kind % 7 == 1 and not gpus and not {"job", "execution"} & spec.keys():  # where evictions are
         spec["disruption"] = {"minServing": max(0, replicas - 1)}
     if gpus:
         spec["rollout"] |= {"maxSurge": 0, "maxUnavailable": 1}
@@ -383,7 +393,8 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
 
 def keeps_serving(spec: dict[str, Any], drawn: int, work: Work) -> None:
     """Gives it a disruption budget or not, where operators drain: of seven bits that decide nothing else. What goes without a
-    spare slot has none, nor has a gang, which leaves as it came: one of all its replicas would keep them for ever."""
-    may = work.operators and "replicas" in spec and "gang" not in spec and "maxSurge" not in spec["rollout"]
+    spare slot, as what runs once does, has none, nor has a gang, which leaves as it came: one of all its replicas would keep them
+    for ever."""
+    may = work.operators and "replicas" in spec and not {"gang", "execution"} & spec.keys() and "maxSurge" not in spec["rollout"]
     if may and drawn < work.budgets * 128:
         spec["disruption"] = {"minServing": max(1, spec["replicas"] - drawn % 2)}

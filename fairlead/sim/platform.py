@@ -36,11 +36,12 @@ from fairlead.sim.machines import EPOCH_S, Machine, Machines, Program, Running, 
 from fairlead.sim.measuring import measuring
 from fairlead.sim.network import Network
 from fairlead.sim.outside import SimDialling, SimHttp, SimOutside
-from fairlead.sim.providing import SimNodes
+from fairlead.sim.providing import SimNodes, Stillborn
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.store import SimStore, StoreService
 from fairlead.sim.tally import Tally
-from fairlead.sim.viewers import viewers
+from fairlead.sim.versions import EarlierMemory, Versions
+from fairlead.sim.viewers import approver, viewers
 
 OFFICE: Final = "office/people"
 STANDBY_LOOK_S: Final = 0.4  # four times as often, as in production, is a fourth of all steps, nearly all to see nothing new
@@ -128,12 +129,13 @@ class Platform:
         self.scenario = scenario
         birth = birth or born.usual(
             scenario.regions, tight=scenario.tight, critical=scenario.work.critical > 0, elastic=scenario.elastic,
-            fragmented=scenario.fragmented,
+            fragmented=scenario.fragmented, picky=scenario.work.picky > 0,
         )  # fmt: skip
         self.machines = Machines(loop)
         self.network = Network(self.machines)
         self.tally = Tally(self.machines)
         self.names: dict[str, Machine] = {}
+        self._versions = Versions(scenario.earlier, loop.stream("versions"))
         self.regions = birth.regions
         self.gone = ""  # the region that stays away when all else is healed
         self.intervals: list[Interval] = []
@@ -141,11 +143,14 @@ class Platform:
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
         self.elastic = scenario.elastic  # regions start machines for their node pools
+        self.stillborn = Stillborn(scenario.faults.stillborn, loop.stream("stillborn"), self.machines.counts)
         self.made_server: Callable[[Plane, PlaneServer], None] = lambda plane, server: None  # before it runs
         self.hosts: dict[str, Host] = {}  # program -> the agent of its present life
         self._global_objects, self.token = born.global_objects(birth, SimIds(loop.stream("tokens")))
         people, self.reader_tokens = viewers(SimIds(loop.stream("reader tokens"))) if scenario.work.readers else ([], {})
         self._global_objects += people
+        agrees, self.approver_token = approver(SimIds(loop.stream("approver token"))) if scenario.work.emergencies else ([], "")
+        self._global_objects += agrees
         for name in (GLOBAL, *self.regions):
             self._add_plane(name)
         for region in self.regions:
@@ -197,6 +202,7 @@ class Platform:
 
     def _server_main(self, plane: Plane, number: int) -> Callable[[Running], Awaitable[Any]]:
         async def main(running: Running) -> None:
+            running.is_earlier = self._versions.is_earlier()
             config = self._config(plane, number)
             loop, scenario = self.loop, self.scenario
             is_global = plane.name == GLOBAL
@@ -205,7 +211,7 @@ class Platform:
             objects = self._global_objects if is_global else self._born_in(plane.name)
             outside = SimOutside(self.network, running, plane.addresses[number], who, self.names, objects)
             if self.elastic and not is_global:
-                outside.provides = lambda near: SimNodes(self.agents, self._machine_of, plane.name, near)
+                outside.provides = lambda near: SimNodes(self.agents, self._machine_of, plane.name, near, self.stillborn)
             timing = Timing(
                 lease_ttl_s=scenario.lease_s, renew_s=scenario.lease_s * 0.3, poll_s=STANDBY_LOOK_S, ring_size=scenario.ring,
                 journal=JournalKept(keep_s=scenario.journal_s),
@@ -223,12 +229,13 @@ class Platform:
 
     def _born_in(self, region: str) -> born.Born:
         nodes = [self._declared(region, number) for number in range(self.scenario.nodes)]
-        return born.region_objects(region, nodes, self.scenario.elastic, self.scenario.tight)
+        return born.region_objects(region, nodes, self.scenario.elastic, self.scenario.tight, self.scenario.work.picky > 0)
 
     def _declared(self, region: str, number: int) -> NodeDeclaration:
         dedicated = self.scenario.dedicated and number == self.scenario.nodes - 1
         small = self.scenario.tight or self.scenario.fragmented
-        return born.declared(region, number, small, dedicated, plain=self.scenario.fragmented)
+        plain, picky = self.scenario.fragmented, self.scenario.work.picky > 0
+        return born.declared(region, number, small, dedicated, plain, picky)
 
     def runs(self, node: str, tenant: str, name: str) -> bool:
         """Whether anything of a slot truly runs on a node, under whichever agent."""
@@ -245,6 +252,26 @@ class Platform:
         return any(run.interval.end is None for run in runs)
 
     # --- agents ------------------------------------------------------------------------------------------------------------
+
+    def there(self, region: str) -> dict[str, str]:
+        """Nodes that truly are, under a leader of their region that may trust itself: nothing is cut off, full or paused."""
+        vouched, plane = self.planes[region].vouched(), self.planes[region]
+        if not vouched:
+            return {}
+        led, servers = vouched[0], [program.machine.name for program in plane.servers]
+        blocked = {ends for ends, link in self.network.links().items() if link.blocked or link.clogged}
+        out = {}
+        for name, agent in self.agents.items():
+            running, machine = agent.program.running, agent.program.machine
+            if name != agent.node.name or agent.node.region != region:  # a twin is nobody's
+                continue
+            well = machine.up and not (machine.disk_full or machine.disk_broken)
+            if not well or running is None or running.dead or running.paused:
+                continue
+            if any((machine.name, server) in blocked or (server, machine.name) in blocked for server in servers):
+                continue
+            out[name] = f"{running.name} under {led.authority.fence}"
+        return out
 
     def _add_agent(self, region: str, number: int) -> None:
         declared = self._declared(region, number)
@@ -292,16 +319,19 @@ class Platform:
     def _agent_main(self, declared: NodeDeclaration, instances: Instances) -> Callable[[Running], Awaitable[Any]]:
         async def main(running: Running) -> None:
             machine, clock = running.machine, self.machines.clock(running)
+            running.is_earlier = self._versions.is_earlier()
             instances.owner = running
             who = Identity(name=declared.name, kind="agent", roles=("agent",), node=declared.name, region=declared.region)
             dialling = SimDialling(self.network, running, who, self.names)
             random = self.loop.stream(f"random {running.name}")
             addresses = self.planes[declared.region].addresses
             plane = CountedPlane(self.machines.counts, addresses, dialling.dial, clock, random, f"agent {declared.name}")
+            lease_s, remembered = self.scenario.node_lease_s, machine.file("remembered")
             settings = AgentSettings(
-                node_lease_s=self.scenario.node_lease_s * 3,  # nobody has told it yet that its region's is another
-                heartbeat_s=self.scenario.node_lease_s / 3,
-                state_file=machine.file("remembered"),
+                # Nobody has told it yet that its region's is another; where servers may not say it, it is configured alike.
+                node_lease_s=lease_s if self.scenario.earlier else lease_s * 3,
+                heartbeat_s=lease_s / 3,
+                state_file=EarlierMemory(remembered) if running.is_earlier else remembered,
                 fence_file=machine.file(FENCE_FILE),
             )
             host = Host([declared], PlaneRegion(plane), {"process": SimDriver(instances)}, clock, random, settings)

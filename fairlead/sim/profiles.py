@@ -14,13 +14,15 @@ from fairlead.sim.loop import Draws
 from fairlead.sim.profiles_regions import REGIONAL
 from fairlead.sim.scenario import Faults, Scenario, Work
 
-REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no draw of any other moves
+REST_S: Final = 300.0  # L4's, of one seed in eleven: by its number, so that no draw of any other moves
+REST_EVERY: Final = 11  # has no factor in common with the size of the mix, or some profiles would never rest for long
 QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
 # These have profiles of their own.
 DIRECTED: Final = (
-    "region", "relapse", "backup", "hush", "barren", "behead", "strand", "linger", "misplace", "forget", "meddle"
+    "region", "relapse", "backup", "hush", "barren", "behead", "strand", "linger", "misplace", "forget", "meddle",
+    "stillborn", "zone",
 )  # fmt: skip
 SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
@@ -43,7 +45,7 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
     faults = _swarm(draws, 1.0)
     made = Scenario(
         seed, profile, regions, servers, nodes, rough_s=minutes * 60, faults=faults, mutant=mutant,
-        work=Work(workloads, actions, exclusive, jobs), quiet_s=QUIET_S if seed % 10 else REST_S,
+        work=Work(workloads, actions, exclusive, jobs), quiet_s=QUIET_S if seed % REST_EVERY else REST_S,
     )  # fmt: skip
     made = PROFILES[profile](made) if profile in PROFILES else made
     late_s = AGAIN_S if made.tight and made.regions > 1 and made.quiet_s == REST_S else 0.0
@@ -53,6 +55,7 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
 def _remains(scenario: Scenario) -> str:
     """In one seed of four, by its number: no draw of any other moves."""
     kinds = ["node"] * (scenario.nodes > 1) + ["server"] * (scenario.servers > 2)
+    kinds += ["zone"] * (scenario.faults.zone > 0)
     kinds += ["region"] * (scenario.regions > 2 and scenario.faults.region > 0)
     return kinds[scenario.seed // 4 % len(kinds)] if kinds and not scenario.seed % 4 and scenario.profile != "calm" else ""
 
@@ -91,6 +94,17 @@ def _unknown(scenario: Scenario) -> Scenario:
     faults = Faults(store=12.0, reset=6.0, crash=1.0, loss=0.02)
     work = replace(scenario.work, actions=90.0, replays=0.5, operators=0.0)
     return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
+
+
+def _alone(scenario: Scenario) -> Scenario:
+    """One plane: a global one that no region has joined yet. People ask for work that waits for that, promote policies and order
+    exceptions, under a leader that is paused, killed and cut off, and a store whose answers and tails are lost."""
+    work = replace(scenario.work, workloads=6, actions=90.0, operators=0.0, promotions=6.0, overrides=6.0, replays=0.3)
+    faults = Faults(
+        crash=4.0, pause=4.0, cut=4.0, slow=1.0, reset=4.0, clock=2.0, loss=0.02, store=4.0, store_down=0.5, unheard=0.2,
+        lost_tail=0.3, stale=0.3,
+    )  # fmt: skip
+    return replace(scenario, regions=0, servers=3, nodes=0, faults=faults, work=work, lease_s=5.0)
 
 
 def _tight(scenario: Scenario) -> Scenario:
@@ -146,7 +160,14 @@ def _crowded(scenario: Scenario) -> Scenario:
     """The same where there is less room than is asked for, and some want their nodes to themselves."""
     made = _strays(scenario)
     work = replace(made.work, workloads=8, actions=120.0, isolated=0.15, operators=2.0)
-    return replace(made, work=work, tight=True, dedicated=False, settle_s=120.0)
+    return replace(made, work=work, tight=True, dedicated=False)
+
+
+def _standing(scenario: Scenario) -> Scenario:
+    """The same, and budgets hold rooms there. A slot of a critical service that has waited for a minute is said to be missing,
+    also where no other region is; one of a node that stays dead begins to wait half a minute after healing."""
+    made = _crowded(scenario)
+    return replace(made, settle_s=150.0, work=replace(made.work, critical=0.5, gangs=0.0))
 
 
 def _areas(scenario: Scenario) -> Scenario:
@@ -158,10 +179,18 @@ def _areas(scenario: Scenario) -> Scenario:
 
 def _meddlers(scenario: Scenario) -> Scenario:
     """Requests, reservations and reports as they were long ago, at a region whose slots come, go and fail: one guard is asked by
-    each. Policies change, so that what was reserved may not be bound any more."""
+    each. Policies change, so that what was reserved may not be bound any more. Some requests are poison."""
     made = _strays(scenario)
-    work = replace(made.work, actions=120.0, operators=0.0, promotions=6.0)
+    work = replace(made.work, actions=120.0, operators=0.0, promotions=6.0, poison=12.0)
     return replace(made, work=work, faults=Faults(meddle=300.0, spoil=0.3, instance=20.0))
+
+
+def _picky(scenario: Scenario) -> Scenario:
+    """Work that wants something of its nodes and of its neighbours, two schedulers that choose for it while servers crash and the
+    store is slow, proposals that come to another node than was chosen, and operators who relabel, taint and cordon meanwhile."""
+    work = replace(scenario.work, workloads=8, actions=90.0, exclusive=0.1, jobs=0.1, operators=8.0, picky=0.9, relabels=12.0)
+    faults = Faults(stray=240.0, spoil=0.4, instance=6.0, crash=1.0, store=1.0)
+    return replace(scenario, regions=1, servers=2, nodes=5, schedulers=2, faults=faults, work=work, lease_s=5.0)
 
 
 def _drains(scenario: Scenario) -> Scenario:
@@ -182,7 +211,7 @@ def _elastic(scenario: Scenario) -> Scenario:
     pools may have, while servers and machines come and go. An empty machine takes a minute to be gone for good."""
     work = replace(scenario.work, workloads=3, actions=25.0, exclusive=0.1, jobs=0.0, operators=2.0, resizes=4.0)
     made = replace(scenario, regions=1, servers=2, nodes=2, work=work, elastic=True, tight=True, node_lease_s=6.0, lease_s=5.0)
-    return replace(made, settle_s=150.0, faults=Faults(crash=1.0, cut=1.0, instance=2.0, power=0.5, store=1.0))
+    return replace(made, settle_s=150.0, faults=Faults(crash=1.0, cut=1.0, instance=2.0, power=0.5, store=1.0, stillborn=0.25))
 
 
 def _canary(scenario: Scenario) -> Scenario:
@@ -222,6 +251,13 @@ def _silent(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=2, nodes=4, faults=faults, work=work, node_lease_s=4.0, lease_s=5.0)
 
 
+def _zones(scenario: Scenario) -> Scenario:
+    """Zones of four nodes that fall silent together: are they lost, or does nobody listen?"""
+    work = replace(scenario.work, workloads=5, exclusive=0.3, jobs=0.1, actions=20.0, operators=0.0)
+    made = replace(scenario, regions=1, servers=2, nodes=12, work=work, node_lease_s=6.0, lease_s=5.0)
+    return replace(made, faults=Faults(zone=1.5, crash=0.5, cut=0.5, instance=1.0))
+
+
 def _lingering(scenario: Scenario) -> Scenario:
     """Nodes whose last answers come as late as they wait for them: from when on does a lease count?"""
     work = replace(scenario.work, workloads=5, exclusive=1.0, jobs=0.0, actions=20.0, operators=0.0)
@@ -256,7 +292,16 @@ def _echoes(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=1, nodes=1, faults=Faults(stale_event=60.0), work=work)
 
 
+def _versions(scenario: Scenario) -> Scenario:
+    """Servers and agents of two versions: each life is of either, so that restarts are upgrades and ways back. No store loses its
+    tail, no node has two agents, and all are configured with one lease: the version before had no answer to those."""
+    faults = Faults(crash=8.0, power=0.5, cut=2.0, reset=4.0, pause=1.0, slow=1.0, instance=3.0, store=1.0, disk=0.5)
+    work = replace(scenario.work, workloads=6, actions=40.0)
+    return replace(scenario, regions=2, servers=2, nodes=3, faults=faults, work=work, earlier=0.5)
+
+
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = REGIONAL | {
+    "alone": _alone,
     "areas": _areas,
     "calm": _calm,
     "canary": _canary,
@@ -279,9 +324,10 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = REGIONAL | {
     "lost": _lost,
     "meddlers": _meddlers,
     "overrides": _overrides,
+    "picky": _picky,
     "resets": _resets,
     "silent": _silent,
-    "standing": lambda s: replace(_crowded(s), work=replace(_crowded(s).work, critical=0.5, gangs=0.0)),  # rooms are held there
+    "standing": _standing,
     "strays": _strays,
     "swarm": lambda scenario: scenario,
     "tails": _tails,
@@ -290,5 +336,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = REGIONAL | {
     "twins": _twins,
     "unknown": _unknown,
     "usurpers": _usurpers,
+    "versions": _versions,
     "waning": lambda s: replace(_crowded(s), faults=Faults(freeze=15.0, stray=240.0, spoil=0.5), node_lease_s=4.0),  # so do nodes
+    "zones": _zones,
 }

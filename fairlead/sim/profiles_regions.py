@@ -52,6 +52,20 @@ def _stopped(scenario: Scenario) -> Scenario:
     return replace(made, servers=1, work=work, faults=Faults(region=2.0, clock=12.0, crash=1.0))
 
 
+def _emergencies(scenario: Scenario) -> Scenario:
+    """The same competition with some room above the quotas, and emergency quotas that begin, end and are taken back while regions
+    are cut off, go dark and run on wrong clocks. After the last fault one may run for a minute and a half, what it allowed is
+    drained for five more, and what had to go finds a place elsewhere after that. Under short leases it ends with the lease before
+    it would be drained: every other seed has long ones, and regions of one server, which start cold, under more work."""
+    made = _grants(scenario)
+    work = replace(made.work, emergencies=1.0, jobs=0.1)
+    made = replace(made, nodes=5, work=work, settle_s=600.0)
+    if scenario.seed % 2:
+        return replace(made, faults=Faults(region=1.0, cut=2.0, clock=6.0, crash=1.0, relapse=0.3))
+    faults = Faults(region=1.0, cut=2.0, clock=12.0, crash=1.0)
+    return replace(made, servers=1, grant_lease_s=600, faults=faults, work=replace(work, workloads=8, jobs=0.0))
+
+
 def _regions(scenario: Scenario) -> Scenario:
     """Three regions, critical services with a recovery budget, and one region after the other that goes dark or is cut off."""
     work = replace(scenario.work, critical=0.8, exclusive=0.0, jobs=0.1, actions=4.0, operators=0.0)
@@ -65,6 +79,15 @@ def _overflow(scenario: Scenario) -> Scenario:
     work = replace(scenario.work, workloads=8, actions=15.0, exclusive=0.1, jobs=0.0, operators=0.0, closes=12.0)
     made = replace(scenario, regions=3, servers=1, nodes=3, work=work, settle_s=180.0)
     return replace(made, faults=Faults(crash=1.0, cut=1.0, reset=2.0, instance=2.0))
+
+
+def _gangs_lost(scenario: Scenario) -> Scenario:
+    """Gangs in three regions, one of which goes dark or is cut off while they are placed. Nodes and servers lose power, stores
+    keep their answers to themselves, and some proposals lack a member or are wrong about one."""
+    work = replace(scenario.work, workloads=6, actions=40.0, exclusive=0.1, jobs=0.0, operators=0.0, gangs=0.8)
+    made = replace(scenario, regions=3, servers=2, nodes=3, schedulers=2, work=work, settle_s=200.0, lease_s=5.0)
+    made = replace(made, node_lease_s=6.0)
+    return replace(made, faults=Faults(region=1.5, power=3.0, store=6.0, unheard=0.5, spoil=0.2, crash=1.0, instance=2.0))
 
 
 def _failback(scenario: Scenario) -> Scenario:
@@ -123,7 +146,9 @@ REGIONAL: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "backups": _backups,
     "barren": _barren,
     "beheaded": _beheaded,
+    "emergencies": _emergencies,
     "failback": _failback,
+    "gangs-lost": _gangs_lost,
     "grants": _grants,
     "hushed": _hushed,
     "leases": _leases,

@@ -5,7 +5,12 @@ A scenario is data: with its seed it is the whole of a run, and it is what a fai
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+STEPS_LEAST: Final = 20_000_000  # of any run: what comes after the faults takes as long for a short one
+STEPS_A_SECOND: Final = 5_000  # several times what the largest world takes while faults strike
 
 
 class Faults(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,7 +47,9 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     linger: float = 0.0  # what is said to a node comes late, and then nothing does any more
     forget: float = 0.0  # a store loses that something was bound, and the node that runs it is not heard for a while
     misplace: float = 0.0  # slots that are asked for and bound where they may not be
+    stillborn: float = 0.0  # chance that a machine that a pool orders never comes up
     meddle: float = 0.0  # commands that come in pairs nobody would send, each of which asks a single guard
+    zone: float = 0.0  # the nodes of one zone, all of them or all but one, go dark or are not heard by their region
 
 
 class Work(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,6 +72,10 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     canaries: float = 0.0  # policy revisions that are tried on a part, a minute; each is promoted, taken back or left to its end
     large: float = 0.0  # share of services whose slots are as large as most of a small node
     resizes: float = 0.0  # changes of how many nodes a pool may have, a minute
+    poison: float = 0.0  # requests that nothing sane sends, a minute (F19)
+    picky: float = 0.0  # share of workloads with rules of their own about nodes and neighbours; nodes have labels and taints then
+    relabels: float = 0.0  # other labels or taints for a node, a minute
+    emergencies: float = 0.0  # emergency quotas that one person asks for and another agrees to, a minute (emergencies.py)
     budgets: float = 0.25  # share of services that say how many must serve, whatever is drained, where operators drain
 
 
@@ -105,5 +116,11 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     skips: tuple[str, ...] = ()  # single strikes of the chaos that are left out: what shrinking found to be needless
     seeded: tuple[int, int] | None = None  # the steps in which the seed picks who runs; first come, first served in all others
     sieve: Sieve | None = None
-    remains: str = ""  # server, node or region: one of them stays broken when all else is healed (remainder.py)
+    remains: str = ""  # server, node, zone or region: one of them stays broken when all else is healed (remainder.py)
+    earlier: float = 0.0  # share of the lives of servers and agents that are of the version before (versions.py)
     hints: str = ""  # random, inverted or ancient: what is soft lies in this way while faults strike (hints.py)
+
+
+def steps_max_of(scenario: Scenario) -> int:
+    """A run of more is a livelock."""
+    return STEPS_LEAST + int(STEPS_A_SECOND * scenario.rough_s)

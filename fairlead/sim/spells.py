@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from fairlead.sim.loop import Draws
 from fairlead.sim.machines import Machine, Program
+from fairlead.sim.network import Strike
 from fairlead.sim.platform import Platform
 from fairlead.sim.store import StoreService, Trap
 
@@ -63,22 +64,24 @@ class Spells:
     # --- processes -----------------------------------------------------------------------------------------------------------
 
     def storm(self, programs: Sequence[Program], loops: Sequence[Loop]) -> None:
-        """Several of them are killed as soon as they have come back, a few times over (F15)."""
+        """Several of them are killed as soon as they have come back, a few times over (F15, where one came back and was)."""
         chosen = {programs[int(one.at * len(programs))].name: one for one in loops}
-        self._counts["F15"] += 1
+        again = Strike(self._counts, "F15")
         self._tell(f"{', '.join(chosen)} crash in loops")
         for program in programs:
             if program.name in chosen:
-                self._round(program, chosen[program.name], 0)
+                self._round(program, chosen[program.name], again, 0)
 
-    def _round(self, program: Program, loop: Loop, done: int) -> None:
+    def _round(self, program: Program, loop: Loop, again: Strike, done: int) -> None:
         if self._over() or done >= loop.rounds:
             return
         if program.alive:
             self._counts["F9"] += 1
+            if done:
+                again.shows()
             program.kill()
         self._loop.after(loop.down_s, self._start, program)
-        self._loop.after(loop.down_s + loop.up_s, self._round, program, loop, done + 1)
+        self._loop.after(loop.down_s + loop.up_s, self._round, program, loop, again, done + 1)
 
     def crash(self, program: Program, hit: Hit) -> None:
         """Killed now, at a call to its store that it makes soon, or both: the second time while it begins again (F9)."""
@@ -92,7 +95,8 @@ class Spells:
 
     def _sprung(self, program: Program, hit: Hit, when: str) -> None:
         if program.alive and not self._over():
-            self._counts[f"killed_{'after' if hit.after else 'before'}_store_call"] += 1
+            killed = f"killed_{'after' if hit.after else 'before'}_store_call"
+            self._counts.update((killed, f"{killed}/{hit.call}"))
             self._kill(program, hit.down_s, f" {when}")
 
     def _kill(self, program: Program, down_s: float, when: str) -> None:

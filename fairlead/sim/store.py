@@ -35,6 +35,7 @@ RPC_S: Final = 2.0
 SYNC_S: Final = (0.0005, 0.003)
 LATE_S: Final = (RPC_S, 3 * RPC_S)
 AGAIN_S: Final = (0.001, 1.0)  # after which a copy of a request lands
+STALE_MAX: Final = 4  # stale tails in a row: who is shown the past for longer takes the store for damaged, and is right
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ class StoreService:
         self.program: Program | None = None
         self.traps: dict[str, Trap] = {}  # by the name of the program
         self.refused: Callable[[str], None] = lambda name: None  # told what its guards turned down
+        self.sent: Callable[[Batch], None] = lambda batch: None  # told of every batch that is about to be sent to it
         self.in_doubt: dict[bytes, tuple[float, Running]] = {}  # commits nobody knows the outcome of: since when, whose
 
     def trap_of(self, process: Running) -> Trap | None:
@@ -124,22 +126,26 @@ class SimStore(MemoryStore):
         super().__init__(service.disk)
         self._service = service
         self._process = process
+        self._stale = 0  # tails in a row that were
 
     async def tail(self, after: int, limit_bytes: int = 4 << 20) -> Any:
         draws = self._service.draws
         chance, hidden = draws.random(), draws.randrange(1, 4)
-        if chance >= self._service.faults.stale:
+        if chance >= self._service.faults.stale or self._stale >= STALE_MAX:
             hidden = 0
 
         def effect() -> Any:
             shown = self._disk.tail(after, limit_bytes, hidden)
-            if hidden and shown != self._disk.tail(after, limit_bytes, 0):
+            stale = bool(hidden) and shown != self._disk.tail(after, limit_bytes, 0)
+            self._stale = self._stale + 1 if stale else 0
+            if stale:
                 self._service.network.machines.counts["F12"] += 1
             return shown
 
         return await self._read("tail", effect)
 
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
+        self._service.sent(batch)
         result = await super().commit(fence, batch)
         if isinstance(result, OutcomeUnknown):
             self._service.in_doubt.setdefault(batch.hash, (self._service.network.loop.now, self._process))

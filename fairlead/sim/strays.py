@@ -142,7 +142,7 @@ class Strays:
             return
         ground = Ground(
             objects, plane.name, before, lambda role: caller_of(objects, role),
-            lambda request: self._proposal_of(plane, objects, request, second),
+            lambda request: self._proposal_of(plane, objects, request, second), self._stays,
         )  # fmt: skip
         meddling = MEDDLING[list(MEDDLING)[int(which * len(MEDDLING))]]
         for _ in range(LOOKS):  # what it is about may be there for some milliseconds at a time
@@ -151,6 +151,11 @@ class Strays:
                 self._send(plane, *commands)
                 return
             await sleep(LOOK_S)
+
+    def _stays(self, request: SchedulingRequest) -> bool:
+        """Its workload is there, and nobody has asked for its end."""
+        workload = self.objects(GLOBAL).get("workloads", {}).get((request.metadata.namespace, request.spec.slot.workload))
+        return workload is not None and workload.metadata.deletion_time is None
 
     def spoil(self, plane: Plane, server: PlaneServer) -> None:
         """From now on some proposals of this server's schedulers arrive as if they had been decided on something older, or just

@@ -1,16 +1,20 @@
 """Owns what operators do to the components that decide by themselves: policy revisions that are tried on a part, promoted, taken
-back or left to their end, and pools that may have more nodes or fewer.
+back or left to their end, and pools that may have more nodes or fewer. Who relabels nodes is picky.py's, who orders
+emergency quotas emergencies.py's.
 
 Draws from streams of its own; writes as people do, through the API. Started by people.py, where a scenario has such operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
+from fairlead.sim import picky
 from fairlead.sim.born import BURST, BURST_MAX, TENANTS
+from fairlead.sim.emergencies import Emergencies, Write
 from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.picky import Relabelling
 from fairlead.sim.platform import Platform
 from fairlead.sim.scenario import Scenario
 from fairlead.wire import json_codec
@@ -21,7 +25,6 @@ SHARES: Final = (0, 50, 85, 100)  # of the tenants: nobody by share, nobody, one
 TTL_S: Final = (4, 30)  # of a canary: some end before anybody has decided about them
 TRIED_S: Final = (1.0, 25.0)  # until somebody does
 
-Write = Callable[[str, str, Any, str], Awaitable[Any]]  # method, path, body and the name of what is written
 Tell = Callable[[str], None]
 
 
@@ -57,7 +60,14 @@ class Trying:
 
     def tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """None where nobody does any of it: not even a task more may run there."""
-        return [self._canaries] * bool(self._work.canaries) + [self._resizes] * bool(self._work.resizes)
+        relabelling = Relabelling(self._platform, self._write, self._tell, self._stopped)
+        emergencies = Emergencies(self._platform, self._write, self._tell, self._stopped)
+        return (
+            [self._canaries] * bool(self._work.canaries)
+            + [self._resizes] * bool(self._work.resizes)
+            + [relabelling.run] * bool(self._work.relabels)
+            + [emergencies.run] * bool(self._work.emergencies)
+        )
 
     async def _canaries(self) -> None:
         draws = self._platform.loop.stream("canaries")
@@ -94,7 +104,7 @@ def put_right(scenario: Scenario, regions: tuple[str, ...]) -> list[tuple[str, d
         out.append((CHANNEL, {"spec": {"canary": None}}))
     if scenario.work.resizes:
         out += [(_pool(region), {"spec": {"minNodes": 0, "maxNodes": BURST_MAX}}) for region in regions]
-    return out
+    return out + picky.put_right(scenario, regions)
 
 
 def _pool(region: str) -> str:

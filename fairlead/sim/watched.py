@@ -12,6 +12,7 @@ from typing import Any
 from fairlead.model.journal import decode_blob
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.checkers import JournalChecker, Violation
+from fairlead.observe.copies import Copies
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.fights import FightChecker
 from fairlead.observe.materialised import MaterialisedChecker
@@ -39,6 +40,7 @@ class PlaneWatch:
         self.feeds = FeedChecker(FOLLOWED, self._told_wrong)
         self.promises = PromiseChecker(self._told_wrong)
         self.materialised = MaterialisedChecker()
+        self.copies = Copies()  # wanted of each workload, also in what the store has lost since
         self.fights = FightChecker(lambda detail: found("X3", plane.name, detail))
         self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
         self.landed_s = 0.0  # when the last one did
@@ -56,6 +58,8 @@ class PlaneWatch:
         blob = decode_blob(batch.blob)
         self.checker.feed(batch, blob)
         self.fights.committed(blob)
+        for tenant_name in (key for entry in blob.entries for key, _ in entry.effects if key.startswith("workloads/")):
+            self._wanted(tenant_name)
         self.materialised.committed(blob, batch.first)
         self.feeds.committed(blob, batch.first)
         self.promises.committed(blob, batch.first)
@@ -63,6 +67,12 @@ class PlaneWatch:
         for violation in self.checker.violations[self._told :]:
             self._found(violation)
         self._told = len(self.checker.violations)
+
+    def _wanted(self, key: str) -> None:
+        tenant, name = key.split("/")[1:]
+        workload = self.checker.objects["workloads"].get((tenant, name))
+        if workload is not None:
+            self.copies.wanted(workload, self._loop.now)
 
     def _told_wrong(self, invariant: str, detail: str) -> None:
         self._report(invariant, self.name, detail)

@@ -15,14 +15,19 @@ from fairlead.controllers.node_pool import CLOSED
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
 from fairlead.model.registry import GLOBAL
-from fairlead.observe.agreement import differences, without_waiting
+from fairlead.observe.agreement import differences, nowhere, without_waiting
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.differing import Difference, Objects
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.explained import ExplainedChecker
-from fairlead.observe.intervals import overlaps, overtook, went_back
+from fairlead.observe.intervals import overlaps, overtook, ran_again, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
+from fairlead.observe.losses import Losses
+from fairlead.observe.orphans import OrphanChecker
 from fairlead.observe.reads import ReadChecker
+from fairlead.observe.resting import at_rest, writes
+from fairlead.observe.returned import ReturnChecker
+from fairlead.observe.starved import StarvedChecker
 from fairlead.observe.waiting import WaitingChecker, room_for
 from fairlead.sim import loop as sim
 from fairlead.sim.born import Birth
@@ -31,15 +36,13 @@ from fairlead.sim.follower import follower
 from fairlead.sim.hearing import hearing, quiet
 from fairlead.sim.hints import misled
 from fairlead.sim.loop import SimLoop, sleep
-from fairlead.sim.losses import Losses
 from fairlead.sim.mutants import planted
 from fairlead.sim.people import People
 from fairlead.sim.platform import Plane, Platform
 from fairlead.sim.probe import sifting
 from fairlead.sim.readers import readers
 from fairlead.sim.remainder import Remainder
-from fairlead.sim.resting import at_rest, writes
-from fairlead.sim.scenario import Scenario
+from fairlead.sim.scenario import Scenario, steps_max_of
 from fairlead.sim.strays import Strays
 from fairlead.sim.verdict import Finding as Finding
 from fairlead.sim.verdict import Verdict as Verdict
@@ -51,6 +54,7 @@ LEADER_S: Final = 15.0  # L2
 RESOLVED_S: Final = 10.0  # L7
 JOBS_S: Final = 1800.0  # in which all jobs are over: they take seconds each, and may have to wait for each other's room
 ECHO_S: Final = 5  # within which a write has gone through both planes
+ORPHANS_S: Final = 5.0  # between two looks for what nobody wants (L6)
 LAST_S: Final = 12.0  # within which the last step is told everywhere: outlooks of regions are made every five seconds
 FOUND_MAX: Final = 20
 
@@ -80,7 +84,10 @@ class World:
         self.reads = ReadChecker(lambda invariant, detail: self.found(invariant, GLOBAL, detail))
         if scenario.work.readers:
             self.platform.machines.program("readers", self.platform.office, readers(self.platform, self.reads))
-        self.waiting, self.explained = WaitingChecker(), ExplainedChecker()
+        self.waiting, self.explained, self.returned = WaitingChecker(), ExplainedChecker(), ReturnChecker()
+        self.orphans, self._orphans_s = OrphanChecker(), 0.0  # when they were looked for last
+        self.starved, self._regions_now = StarvedChecker(), list[RegionNow]()
+        self._away: dict[str, list[Difference]] = {}  # by region: nodes that are there, and not called so
         self.agreed_s: float | None = None
         self.escrow, self.effective = EscrowChecker(), EffectiveChecker()
         self._healed_s = self._righted_s = 0.0
@@ -101,7 +108,8 @@ class World:
         self.chaos.strays.spoil(plane, server)
 
     def found(self, invariant: str, plane: str, detail: str) -> None:
-        if len(self.findings) < FOUND_MAX:
+        known = any((one.invariant, one.plane, one.detail) == (invariant, plane, detail) for one in self.findings)
+        if len(self.findings) < FOUND_MAX and not known:  # what is asked of the whole is asked twice
             self.findings.append(Finding(invariant, plane, round(self.loop.now, 3), detail))
             self.platform.machines.tell("checker", f"{invariant} in {plane}: {detail}")
 
@@ -139,7 +147,7 @@ class World:
         """So much time, or until something is found."""
         end_s = self.loop.now + seconds
         while self.loop.now < end_s and not self.findings:
-            await self._second(min(1.0, end_s - self.loop.now))
+            await self._watched(min(1.0, end_s - self.loop.now))
 
     def look_at_quota(self) -> None:
         """S5, and what of S6 is between planes, at this true moment."""
@@ -156,13 +164,14 @@ class World:
         for detail in self.effective.look(self.watches[GLOBAL].objects, leases):
             self.found("S6", "", detail)
         above_ms = max((server.authority.plane_ms() for server in self.platform.planes[GLOBAL].leaders()), default=0)
-        for detail in self.escrow.look(self.watches[GLOBAL].objects, regions, above_ms):
+        for detail in self.escrow.look(self.watches[GLOBAL].objects, regions, above_ms, int(self.loop.now * 1000)):
             self.found("S5", "", detail)
+        self._regions_now = regions
 
     def _safe(self) -> None:
         """What is asked of the whole, not of each batch."""
         self.look_at_quota()
-        for detail in overlaps(self.platform.intervals):
+        for detail in (*overlaps(self.platform.intervals), *self._too_many()):
             self.found("S12", "", detail)
         for detail in went_back(self.platform.intervals):
             self.found("S9", "", detail)
@@ -172,6 +181,12 @@ class World:
             watch.promises.finish()
             watch.objects_have_history()
         self.answers.finish()
+
+    def _too_many(self) -> list[str]:
+        """Not where somebody queues slots that no order names, in a controller's name: nobody is to know better."""
+        faults = self.scenario.faults
+        asked = not faults.meddle and not faults.misplace
+        return self.watches[GLOBAL].copies.too_many(self.platform.intervals) if asked else []
 
     async def _heal(self, righted: asyncio.Task[None]) -> None:
         self._healed_s = self.loop.now
@@ -188,8 +203,7 @@ class World:
         """What operators did wrong is a fault as well: what is promised after healing counts from when it is undone."""
         calm_s = self.scenario.calm_s
         while not righted.done() and self.loop.now < self._healed_s + calm_s and not self.findings:
-            await self._second()
-            self._bounds()
+            await self._watched()
         if righted.done():
             righted.result()
             if wrong := self._wrong():
@@ -210,8 +224,7 @@ class World:
         righted_s, calm_s = self._righted_s, self.scenario.calm_s
         different: list[str] = []
         while self.loop.now < righted_s + calm_s and not self.findings:
-            await self._second()
-            self._bounds()
+            await self._watched()
             different = self._different()
             if not different:
                 self.agreed_s = round(self.loop.now - righted_s, 1)
@@ -227,25 +240,39 @@ class World:
         last = [self.watches[name].landed_s for name, plane in self.platform.planes.items() if not plane.vouched()]
         return max([self._healed_s, *last]) + LEADER_S
 
+    async def _watched(self, seconds: float = 1.0) -> None:
+        """A second after healing, with what is bounded from then on: also when all was as desired once, and at rest."""
+        await self._second(seconds)
+        self._bounds()
+
     def _bounds(self) -> None:
-        """L1, L7 and L12, while the platform comes to rest."""
+        """L1, L6, L7 and L12, and which nodes came back. Of a region that stays lost nothing is asked."""
         now = self.loop.now
+        if not self.platform.gone:
+            for detail in self.starved.look(now, self.watches[GLOBAL].objects, self._regions_now):
+                self.found("L1", "", detail)
+            self._orphans(now)
         for name, plane in self.platform.planes.items():
             watch, leaders = self.watches[name], plane.leaders()
             if leaders and name != GLOBAL:
+                self._away[name] = self.returned.look(now, name, watch.objects, self.platform.there(name))
                 plane_ms = leaders[0].authority.plane_ms()
                 for detail in self.waiting.look(now, name, watch.objects, watch.checker.incarnation, plane_ms):
                     self.found("L1", name, detail)
-                self._explained(name)
+                for detail in self.explained.look(now, name, watch.objects, plane_ms):
+                    self.found("L12", name, detail)
             leading = [server.config.name for server in leaders]
             for since_s, running in plane.store.in_doubt.values():
                 age_s = now - max(since_s, self._healed_s)
                 if age_s > RESOLVED_S and not running.dead and running.program.name in leading:
                     self.found("L7", name, f"{running.name} has not resolved a commit for {age_s:.0f} s")
 
-    def _explained(self, region: str) -> None:
-        for detail in self.explained.look(self.loop.now, region, self.watches[region].objects):
-            self.found("L12", region, detail)
+    def _orphans(self, now_s: float) -> None:
+        """Asked from when people have put things right, as L4 is."""
+        if self._righted_s and now_s >= self._orphans_s + ORPHANS_S:
+            self._orphans_s = now_s
+            for detail in self.orphans.look(now_s, self._differences()):
+                self.found("L6", "", detail)
 
     def _room_for(self, region: str, request: Any, objects: Objects) -> str:
         leaders = self.platform.planes[region].leaders()
@@ -256,28 +283,32 @@ class World:
         """A slot that waits, and is proven to have no place to go."""
         return not self._room_for(one.region, one.request, self.watches[one.region].objects)
 
-    def _different(self) -> list[str]:
+    def _differences(self) -> list[Difference]:
         regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
         running = [run for run in self.platform.intervals if run.end is None]
-        found = differences(self.watches[GLOBAL].objects, regions, running, self.platform.succeeded, self.platform.gone)
+        top = self.watches[GLOBAL].objects
+        return differences(top, regions, running, self.platform.succeeded, self.platform.gone) if regions else nowhere(top)
+
+    def _different(self) -> list[str]:
+        found = self._differences()
         left = without_waiting(found, self._no_room)
         if len(left) < len(found):
             self.platform.machines.counts["proven_no_room"] += 1
-        return [one.detail for one in left]
+        return [one.detail for one in (*left, *(one for away in self._away.values() for one in away))]
 
     async def _settle(self) -> None:
         """Until jobs have come to their ends, and for a while after it: each end is followed by writes."""
         while self.losses.open and not self.findings:  # L5 bounds it
-            await self._second()
+            await self._watched()
         calm_s, began_s = self._righted_s, self.loop.now
         while self.loop.now < max(began_s + LAST_S, calm_s + self.scenario.settle_s) and not self.findings:
-            await self._second()
+            await self._watched()
             calm_s = self.loop.now if self.platform.jobs_run() else calm_s
             if self.loop.now > began_s + JOBS_S:
                 self.found("L4", "", f"{JOBS_S:.0f} s after everything was as desired jobs run still")
         for _ in range(ECHO_S):  # what was written in the last of these seconds may be passed on in the next
             marks = self._marks()
-            await self._second()
+            await self._watched()
             if not any(at_rest(watch.batches[marks[name] :]) for name, watch in self.watches.items()):
                 return
 
@@ -287,9 +318,6 @@ class World:
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
         await self._settle()
-        for region in self.platform.regions:
-            if self.platform.planes[region].leaders():  # one that stays lost says nothing
-                self._explained(region)
         marks = self._marks()
         await self._pass(self.scenario.quiet_s)
         for name, watch in self.watches.items():
@@ -319,7 +347,7 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False, last: bool = Fal
     forget_shared()  # what an earlier run of this process left would show in this one's bytes
     with quiet(), unheard(last), planted(scenario.mutant), walls():
         try:
-            outcome = sim.run(main, scenario.seed, last=last)
+            outcome = sim.run(main, scenario.seed, steps_max_of(scenario), last=last)
         except (Exception, asyncio.CancelledError) as error:
             if not worlds:
                 return broken_off(scenario.seed, scenario.profile, told_of(error))
@@ -332,18 +360,23 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False, last: bool = Fal
 
 def _verdict(scenario: Scenario, world: World, outcome: sim.Outcome[None], timeline: bool) -> Verdict:
     machines = world.platform.machines
+    if world.escrow.above:
+        machines.counts["emergency/used"] = world.escrow.above
     refusals = world.platform.tally.total()
     checked: Counter[str] = Counter()
     for watch in world.watches.values():
         checked += watch.checked
-    checked["S5"] += world.escrow.checked
-    checked["S6"] += world.effective.checked
+    checked["S5/planes"] += world.escrow.checked
+    checked["S6/effective"] += world.effective.checked
     checked["S13"] += world.answers.checked
     checked["S15"] += sum(watch.feeds.checked for watch in world.watches.values())
     checked["S17"] += world.reads.checked
     checked["L1"] += world.waiting.checked
+    checked["L1/quota"] += world.starved.checked
+    checked["L4/returned"] += world.returned.checked
+    checked["L6"] += world.orphans.checked
     checked["L12"] += world.explained.checked
-    checked["S12"] += sum(1 for run in world.platform.intervals if run.exclusive)
+    checked["S12"] = ran_again(world.platform.intervals)  # what agents said is asked of histories, where nobody knows better
     return Verdict(
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),
         outcome.trace, sum(len(watch.batches) for watch in world.watches.values()), dict(sorted(machines.counts.items())),

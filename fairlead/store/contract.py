@@ -209,7 +209,8 @@ class Store(Protocol):
         """The batches with first > after, in order, at least one if there is one, else an empty list.
         Compacted if after < truncated."""
 
-    async def load(self) -> Checkpoint: ...
+    async def load(self) -> Checkpoint:
+        """Its head is as `head` would say it: no older than anything that was answered before this call."""
 
     async def materialise(
         self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0

@@ -11,8 +11,10 @@ import pytest
 from fairlead.agent.drivers.contract import Exit, InstanceId
 from fairlead.agent.region import Ack
 from fairlead.model.commands import Command, Delete, Outcome, Put, Refused, Report, Unknown
+from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.intent import Exec, Probe, Probes
 from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
 from tests.agent.processes import until
 from tests.agent.regions import LocalRegion, rig, simulated
 from tests.agent.simulated import SIMULATED, id_of, world
@@ -283,3 +285,19 @@ async def test_a_machine_that_replaces_another_under_its_name_has_a_session_that
             await made.plane.clock.sleep(0.005)
             assert older_driver.world.starts == {}, "it runs on the other one"
         assert not newer.nodes["n1"].superseded
+
+
+async def test_a_node_that_was_deleted_and_applied_again_while_its_agent_was_cut_off_takes_work_again() -> None:
+    """No heartbeat is answered with the news: under the new object nobody has a later session."""
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        applied = made.node()
+        assert applied is not None
+        made.region.cut()
+        ok(await made.plane.send(OPERATOR, Delete("Node", "", "n1")))
+        again = Node(metadata=Metadata(name="n1"), spec=applied.spec)
+        ok(await made.plane.send(OPERATOR, Put("Node", again, mode="create")))
+        made.region.heal()
+        await made.schedulable()
+        await made.reaches(await made.place("api", SIMULATED), "Ready")

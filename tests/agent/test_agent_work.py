@@ -14,7 +14,7 @@ import pytest
 from fairlead.agent.drivers.contract import Exit, InstanceId, Launch
 from fairlead.authority.judge import placing
 from fairlead.decide.lasting import Granted
-from fairlead.model.commands import Put, PutStatus
+from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import NodeStatus
 from fairlead.model.kinds.intent import Config, ConfigSpec, EnvVar, FileMount, Port, Secret, SecretSpec, Template
 from fairlead.model.kinds.slot import Token
@@ -282,6 +282,22 @@ async def test_a_slot_that_is_withdrawn_while_it_is_prepared_keeps_no_port() -> 
         await host.works._forget(node, node.slots[id_of(name)], 0.0)
         assert driver.world.starts == {}
         assert not host._launcher._ports._taken
+
+
+async def test_a_slot_that_ends_and_goes_before_it_starts_again_keeps_no_port() -> None:
+    async with rig() as made:
+        driver = simulated()
+        made.start(made.agent({"simulated": driver}, keep_ended_s=600.0))
+        await made.schedulable()
+        named = msgspec.structs.replace(SIMULATED, ports=(Port(name="http", port=8080),))
+        first = await made.place("api", named)
+        await made.reaches(first, "Ready")
+        driver.end(id_of(first), Exit(1, "exited"))
+        await made.move(first, SlotState.DRAINING, Role.DISRUPTION)
+        await made.reaches(first, "Released")
+        ok(await made.plane.send(made.roles[Role.ASSIGNMENT], Delete("Binding", "risk", first)))
+        second = await made.place("web", named)
+        await made.reaches(second, "Ready")
 
 
 async def test_what_is_confirmed_while_it_is_started_does_not_end_at_the_time_it_was_started_with(

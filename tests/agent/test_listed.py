@@ -12,6 +12,7 @@ from fairlead.agent.node import Node
 from fairlead.agent.region import Inventory
 from fairlead.agent.remembered import Remembered
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
+from fairlead.client.plane import Expired
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Command, Outcome, PutStatus
 from fairlead.model.ids import revision
@@ -50,6 +51,34 @@ def test_what_was_heard_after_the_leader_was_asked_stands_where_it_is_from_later
     assert [slot.id.token.epoch for slot in slots if node.current(slot) is not None] == [2]
     node.saw_listing(revision(1, 8), [])
     assert node.bound, "nor is it taken away by an answer from before it"
+
+
+def gone(position: int) -> Any:
+    return SimpleNamespace(tenant="risk", name="api-0", position=position, raw=None)
+
+
+def test_what_left_after_the_leader_was_asked_is_not_bound_again_by_an_answer_from_before_it() -> None:
+    """A node that stood still for longer than its lease, and whose feed was open all the while."""
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.saw_listing(revision(1, 4), [seen_of(1, 3)])
+    node.asks()
+    node.saw_binding(gone(9))
+    (slot,) = node.saw_listing(revision(1, 8), [seen_of(1, 3)])
+    assert node.current(slot) is None, "nobody tells it again that this has ended"
+    node.asks()
+    node.saw_listing(revision(1, 10), [seen_of(2, 10)])
+    assert node.bound, "it was bound anew since"
+
+
+@pytest.mark.parametrize("answered", [revision(1, 20), revision(2, 8)], ids=["a later answer", "another history"])
+def test_what_left_before_the_leader_answered_and_is_listed_all_the_same_is_bound(answered: int) -> None:
+    """That it left is in batches that the region's store then lost."""
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.saw_listing(revision(1, 4), [seen_of(1, 3)])
+    node.asks()
+    node.saw_binding(gone(9))
+    node.saw_listing(answered, [seen_of(1, 3)])
+    assert node.bound
 
 
 class Behind:
@@ -104,28 +133,67 @@ async def test_a_node_that_was_closed_again_before_it_had_the_answer_to_its_conf
     assert (node.confirmed, node.object.status.schedulable, node.object_position) == (True, True, 13)
 
 
+class Telling:
+    """A region that takes in what its nodes say of themselves."""
+
+    def __init__(self, incarnation: int, status: NodeStatus, *bindings: Any) -> None:
+        self.at, self.bindings = revision(incarnation, 8), bindings
+        self.written = [status]
+
+    async def inventory(self, held: Any) -> Inventory:
+        return Inventory(self.at, [SimpleNamespace(**vars(one), hot=SimpleNamespace(node="n1")) for one in self.bindings])
+
+    async def nodes(self, names: Any) -> Any:
+        node = NodeObject(Metadata(name="n1"), status=self.written[-1])
+        return self.at, [SimpleNamespace(name="n1", position=5, raw=codec.encode(node))]
+
+    async def submit(self, commands: list[Command]) -> list[Outcome]:
+        self.written.extend(command.body.status for command in commands if isinstance(command.body, PutStatus))
+        return [Accepted(self.at + 1, "nodes//n1", "") for _ in commands]
+
+
+async def test_until_its_region_has_heard_what_is_not_begun_whoever_speaks_for_the_node_next_does_not_begin_it_either() -> None:
+    region: Any = Telling(2, NodeStatus(session=3, incarnation=1), seen_of(1, 4))
+    handshake = Handshake(region, {})
+    for restarts in range(2):
+        node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+        node.session, node.registered = 3, True
+        await handshake.tell([node])
+        await handshake.confirm([node])
+        await handshake.confirm([node])
+        (slot,) = node.slots.values()
+        assert (slot.forgone, node.confirmed) == (True, False), restarts
+    said = [(status.schedulable, status.incarnation) for status in region.written]
+    assert said == [(False, 1), (True, 1)], "it takes work, and says so once"
+    node.bound[slot.key].state = SlotState.FAILED
+    await handshake.confirm([node])
+    assert (node.confirmed, region.written[-1].incarnation) == (True, 2)
+
+
+async def test_an_inventory_that_was_told_in_one_history_is_told_again_where_the_node_is_read_in_another() -> None:
+    region: Any = Telling(1, NodeStatus(session=3), seen_of(1, 4))
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.session, node.registered = 3, True
+    told = region.inventory
+
+    async def inventory(held: Any) -> Inventory:
+        answer: Inventory = await told(held)
+        region.at = revision(2, 8)
+        return answer
+
+    region.inventory = inventory
+    handshake = Handshake(region, {})
+    with pytest.raises(Expired):
+        await handshake.tell([node])
+    assert (node.synced, node.bound) == (False, {}), "of which history that is nobody can tell"
+    await handshake.tell([node])
+    assert (node.synced, node.listed_in, len(node.bound)) == (True, 2, 1)
+
+
 async def test_a_node_says_in_which_incarnation_it_listed_what_it_runs_and_says_it_anew_in_each() -> None:
     node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
     node.session, node.registered = 3, True
-    written: list[NodeStatus] = []
-
-    class Region:
-        at = revision(1, 8)
-
-        async def inventory(self, held: Any) -> Inventory:
-            return Inventory(self.at, [])
-
-        async def nodes(self, names: Any) -> Any:
-            status = written[-1] if written else NodeStatus(session=3)
-            return self.at, [
-                SimpleNamespace(name="n1", position=5, raw=codec.encode(NodeObject(Metadata(name="n1"), status=status)))
-            ]
-
-        async def submit(self, commands: list[Command]) -> list[Outcome]:
-            written.extend(command.body.status for command in commands if isinstance(command.body, PutStatus))
-            return [Accepted(self.at + 1, "nodes//n1", "") for _ in commands]
-
-    region: Any = Region()
+    region: Any = Telling(1, NodeStatus(session=3))
     handshake = Handshake(region, {})
     for incarnation in (1, 1, 2):
         region.at = revision(incarnation, 8)
@@ -133,4 +201,4 @@ async def test_a_node_says_in_which_incarnation_it_listed_what_it_runs_and_says_
         await handshake.tell([node])
         await handshake.confirm([node])
         assert node.confirmed
-    assert [(status.schedulable, status.incarnation) for status in written] == [(True, 1), (True, 2)]
+    assert [(status.schedulable, status.incarnation) for status in region.written[1:]] == [(True, 1), (True, 2)]

@@ -1,4 +1,4 @@
-"""Lives of slots on one node, and the templates they run: found by name at once, however many there are."""
+"""Lives of slots on one node: found by name at once, however many there are."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.agent.drivers.contract import Exit, InstanceId
-from fairlead.agent.launching import Launcher
 from fairlead.agent.node import Node
-from fairlead.agent.port_range import PortRange
 from fairlead.agent.region import Ack
 from fairlead.agent.remembered import Remembered
 from fairlead.agent.reports import answered, reports_of
@@ -28,7 +26,7 @@ from fairlead.model.commands import Refused
 from fairlead.model.ids import revision
 from fairlead.model.kinds.intent import Template
 from fairlead.model.kinds.slot import SlotRef, Token
-from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, Revision, RevisionSpec
+from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 
@@ -164,33 +162,6 @@ def test_what_is_provisional_lasts_as_the_region_says_until_it_says_that_it_stay
     node.lease_until = node.global_until = late.lasts + 60.0
     assert not node.overdue(late.lasts - 0.1)
     assert node.overdue(late.lasts), "no heartbeat counts while it is still there"
-
-
-class Change(msgspec.Struct):
-    raw: bytes
-
-
-class Revisions:
-    """A region in which a workload is deleted and another made under its name."""
-
-    def __init__(self) -> None:
-        self.uid = "first"
-
-    async def get(self, plural: str, tenant: str, name: str) -> Any:
-        spec = RevisionSpec(workload="api", workload_uid=self.uid, generation=1, template=Template(image=self.uid))
-        return Change(codec.encode(Revision(metadata=Metadata(name=name, namespace=tenant), spec=spec)))
-
-
-async def test_a_workload_made_anew_under_an_old_name_runs_its_own_template() -> None:
-    region = Revisions()
-    launcher = Launcher(region, PortRange(20_000, 20_001), ("process",))  # type: ignore[arg-type]
-    images = []
-    for uid in ("first", "second"):
-        region.uid = uid
-        spec = BindingSpec(slot=SlotRef(workload="api", uid=uid, index=0), node="n1", token=Token(1, 1, 1), generation=1)
-        binding = Binding(metadata=Metadata(name="api-0", namespace="risk"), spec=spec)
-        images.append((await launcher.template(binding)).image)
-    assert images == ["first", "second"]
 
 
 # --- after its region has lost the end of its history ------------------------------------------------------------------------

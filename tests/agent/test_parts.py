@@ -19,6 +19,7 @@ from fairlead.agent.settings import LOOPBACK, _reachable, detect_address, detect
 from fairlead.agent.slot import Slot
 from fairlead.model.kinds.intent import Port, Template
 from fairlead.model.kinds.slot import Token
+from fairlead.ports import SystemClock
 
 
 def test_tokens_sessions_and_leaders_are_remembered_over_a_restart(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_ports_are_given_once_and_never_one_that_is_in_use() -> None:
 
 def test_a_port_is_free_when_the_last_who_has_it_gives_it_back() -> None:
     ports = PortRange(20_100, 20_199)
-    launcher = Launcher(cast(Region, None), ports, ())
+    launcher = Launcher(cast(Region, None), ports, (), SystemClock())
     given = ports.take()
     slot = Slot(InstanceId("risk", "api-0", Token(1, 1, 1)), "n1")
     named = launcher._take_ports(slot, Template(ports=(Port(name="http", port=given), Port(name="admin", port=given + 1))))

@@ -16,7 +16,7 @@ from fairlead.api.identity import Authenticator
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.decide.access import Identity
-from fairlead.model.commands import Accepted, Put
+from fairlead.model.commands import Accepted, Caller, Put
 from fairlead.model.kinds.access import SYSTEM_TENANT, NodeProfile, Subject, Token, TokenSpec
 from fairlead.model.kinds.intent import FileMount, Secret, SecretSpec, Template
 from fairlead.model.kinds.work import Ask, Revision, RevisionSpec
@@ -55,8 +55,8 @@ class Guarded:
     def now(self) -> datetime:
         return self.directory.now()
 
-    async def put(self, kind: str, value: Any) -> Accepted:
-        return ok(await self.plane.send(OPERATOR, Put(kind, value)))
+    async def put(self, kind: str, value: Any, by: Caller = OPERATOR) -> Accepted:
+        return ok(await self.plane.send(by, Put(kind, value)))
 
     async def bind_role(self, role: str, tenants: str, *subjects: Subject) -> None:
         name = f"{role}-{len(self.directory.bindings())}"
@@ -83,7 +83,7 @@ class Guarded:
         profile = NodeProfile(node=node, region=region, **fields)
         spec = TokenSpec(purpose="Join", hash=minted.hash, expiry_time=self.now() + lifetime, profile=profile)
         stored = Token(metadata=Metadata(name=minted.name, namespace=SYSTEM_TENANT, annotations=annotations), spec=spec)
-        await self.put("Token", stored)
+        await self.put("Token", stored, await self.plane.as_role(Role.MIRROR) if annotations else OPERATOR)
         return minted.text.reveal(), stored
 
     async def revoke(self, token: Token) -> None:

@@ -320,7 +320,7 @@ async def test_an_override_at_a_regions_own_door_counts_what_is_bound_there(tmp_
         clock = SystemClock()
         front = FrontDoor({REGION: LocalPlane(rig.region.plane.authority, clock)}, clock)
         alone = Door({REGION: rig.region.plane}, {}, make_app(front, authenticate, allow_all, clock=clock))
-        for name, said in (("api", "1 workloads with 3 slots, 3 of them serving"), ("web", "0 workloads with 0 slots")):
+        for name, said in (("api", "1 workload of risk with 3 slots in "), ("web", "0 workloads of risk with 0 slots")):
             spec = {"kind": "hold", "reason": "flood", "ttlSeconds": 60, "scope": {"workloads": [name]}}
             body = {"metadata": {"name": f"{REGION}-stop", "namespace": "risk"}, "spec": spec}
             got = await doors.call(alone, "POST", f"{NAMESPACE}/overrides?dryRun=All", body)

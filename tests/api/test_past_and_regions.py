@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 
 from fairlead.api.frontdoor import FrontDoor
-from fairlead.model.commands import PutStatus
+from fairlead.model.commands import Command, Outcome, PutStatus
 from fairlead.model.kinds.intent import RegionCounts, StageCounts, WorkloadStatus
 from fairlead.model.lifecycle import Role
-from tests.api.doors import GROUP, Door, call, node, open_door, watching, workload
+from tests.api.doors import GROUP, Cuttable, Door, call, node, open_door, watching, workload
 from tests.authority.planes import ok
 
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
@@ -46,6 +47,46 @@ async def test_a_read_of_one_region_asks_that_region_and_no_other() -> None:
         assert (await call(door, "GET", f"{GROUP}/nodes/us-n1?region=eu")).status == 503
         door.cuttable["eu"].mend()
         assert (await call(door, "GET", f"{GROUP}/nodes/us-n1?region=eu")).status == 404
+
+
+class CutBehind(Cuttable):
+    """A region whose connection breaks as soon as it has done what it was sent."""
+
+    async def submit(self, commands: list[Command]) -> list[Outcome]:
+        outcomes = await super().submit(commands)
+        self.cut()
+        return outcomes
+
+
+async def test_what_a_region_may_have_done_is_never_told_as_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_door("us", "eu") as door:
+        await two_nodes(door)
+        monkeypatch.setattr(door.cuttable["eu"], "__class__", CutBehind)
+        close, key = {"spec": {"unschedulable": True}}, {"idempotency-key": "close-it", "content-type": MERGE}
+        for attempt in ("it is sent", "it is repeated, and was done"):
+            got = await call(door, "PATCH", f"{GROUP}/nodes/eu-n1", close, headers=key)
+            assert (got.status, got.json["details"]["causes"][0]["reason"]) == (504, "OutcomeUnknown"), attempt
+            assert "/receipts/close-it" in got.json["message"]
+            door.cuttable["eu"].mend()
+            monkeypatch.setattr(door.cuttable["eu"], "receipt", _cut_after(door.cuttable["eu"].receipt, door.cuttable["eu"]))
+        assert (await call(door, "GET", f"{GROUP}/nodes/eu-n1")).json["spec"]["unschedulable"]
+
+
+async def test_a_region_that_was_away_before_anything_was_sent_did_nothing() -> None:
+    async with open_door("us", "eu") as door:
+        await two_nodes(door)
+        door.cuttable["eu"].cut()
+        got = await call(door, "PATCH", f"{GROUP}/nodes/eu-n1", {"spec": {"unschedulable": True}}, media=MERGE)
+        assert (got.status, got.json["details"]["causes"][0]["reason"]) == (503, "RegionUnreachable")
+
+
+def _cut_after(ask: Callable[..., Any], plane: Cuttable) -> Callable[..., Any]:
+    async def asked(*arguments: Any) -> Any:
+        answer = await ask(*arguments)
+        plane.cut()
+        return answer
+
+    return asked
 
 
 async def test_a_region_that_is_not_there_is_told_with_those_that_are() -> None:

@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import Caller, Outcome, Put
+from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.intent import AffinityRule, LabelExpression, Placement, Region, RegionSpec, SpreadRule
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, ResidencyRule, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.kinds.slot import SlotRef
@@ -102,6 +105,14 @@ class Stage:
 
     async def region(self, *areas: str) -> None:
         ok(await self.plane.send(OPERATOR, Put("Region", Region(metadata=Metadata(name=REGION), spec=RegionSpec(areas=areas)))))
+
+    async def alter(self, name: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
+        """As an operator does, to a node that is there."""
+        rec = self.plane.authority.view().get("nodes", "", name)
+        assert rec is not None, name
+        node: Node = rec.decode()
+        metadata = replace(node.metadata, labels=labels or node.metadata.labels)
+        ok(await self.plane.send(OPERATOR, Put("Node", replace(node, metadata=metadata, spec=replace(node.spec, **spec)))))
 
     def binding(self, slot: str) -> Binding:
         rec = self.plane.authority.view().get("bindings", *slot.split("/"))

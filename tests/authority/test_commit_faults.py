@@ -110,6 +110,7 @@ async def test_commands_judged_on_a_head_that_was_taken_back_are_judged_again() 
         rec = plane.authority.view().get("tenants", "", "a")
         assert rec is not None
         assert rec.hot.spec.weight == 2
+        assert plane.authority._ctx.taken_back == 1, "whoever looked at it before it was durable can tell"
 
 
 async def test_a_repetition_is_not_answered_before_the_original_is_durable() -> None:

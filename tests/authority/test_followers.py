@@ -6,14 +6,17 @@ import asyncio
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
+from fairlead.authority.follower import Follower
+from fairlead.authority.hot import hot_of
 from fairlead.authority.judge import Settings
+from fairlead.authority.state import State
 from fairlead.model.commands import Put
 from fairlead.model.kinds.intent import Tenant
 from fairlead.model.meta import Metadata
 from fairlead.ports import SystemClock, SystemIds, Tasks
 from fairlead.store.contract import Contended, Head
 from fairlead.store.memory import MemoryDisk, MemoryStore
-from tests.authority.planes import OPERATOR, REGION, PlaneForTest, no, ok, running_plane
+from tests.authority.planes import OPERATOR, REGION, FakeClock, PlaneForTest, no, ok, running_plane
 
 QUICK = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.01)
 
@@ -52,6 +55,20 @@ async def test_watches_on_a_standby_see_what_the_leader_commits_and_outlive_a_ta
         assert standby.leader_address == "https://standby:1"
         standby.stop()
         await running
+
+
+def test_a_standby_counts_plane_time_on_from_a_batch_it_saw_happen_and_not_by_the_wall_clock() -> None:
+    """P5. Who has seen none happen takes the later of the last batch and the wall clock."""
+    clock = FakeClock()
+    follower = Follower(MemoryStore(MemoryDisk()), clock, State(hot_of, 100), lambda recs: None)
+    now_ms = int(clock.wall() * 1000)
+    follower.last_ms = now_ms + 60_000
+    assert follower.plane_ms() == follower.last_ms, "the wall clock is behind"
+    follower.last_ms = now_ms - 60_000
+    assert follower.plane_ms() >= now_ms
+    follower.saw(b"", 5_000)
+    clock.offset += 7.0
+    assert 12_000 <= follower.plane_ms() < 13_000
 
 
 async def test_a_standby_that_loses_the_race_for_leadership_keeps_what_it_knows() -> None:

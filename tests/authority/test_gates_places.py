@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from fairlead.model.commands import BindGang, Put, ReleaseReservation
+from fairlead.model.kinds.capacity import Taint
 from fairlead.model.kinds.intent import AffinityRule, LabelExpression, RegionRule
 from fairlead.model.kinds.work import Ask
 from fairlead.model.lifecycle import Role, SlotState
@@ -196,3 +197,24 @@ async def test_a_claim_for_a_node_of_ones_own_must_name_every_other_tenants_slot
         await stage.wait("risk/y-0", ALONE, priority=1000)
         assert refused_by(await stage.bind("risk/y-0", "a1", victims=("shop/x-0",))) == {"isolation"}
         ok(await stage.bind("risk/y-0", "a1", victims=("shop/x-0", "shop/x-1")))
+
+
+@pytest.mark.parametrize(
+    ("changed", "by"),
+    [
+        ({"unschedulable": True}, "cordon"),
+        ({"taints": (Taint("batch", "yes"),)}, "taints"),
+        ({"labels": {"disk": "none"}}, "labels"),
+    ],
+)
+async def test_what_is_reserved_is_not_bound_to_a_node_that_an_operator_has_closed_to_it_since(
+    changed: dict[str, Any], by: str
+) -> None:
+    on_a2 = ask_of(node_labels=(LabelExpression(key="disk", values=("a2",)),))
+    async with staged() as stage:
+        await stage.wait("risk/x-0", on_a2)
+        ok(await stage.reserve("risk/x-0", "a2"))
+        await stage.alter("a2", **changed)
+        assert refused_by(await stage.bind("risk/x-0", "a2")) == {by}
+        await stage.alter("a2", {"disk": "a2"}, unschedulable=False, taints=())
+        ok(await stage.bind("risk/x-0", "a2"))

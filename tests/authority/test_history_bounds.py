@@ -9,6 +9,8 @@ import pytest
 
 from fairlead.authority import history as histories
 from fairlead.authority.candidate import Timing
+from fairlead.authority.history import History
+from fairlead.store.archive import Archive, Point
 from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock, ok, running_plane
@@ -37,6 +39,34 @@ async def test_after_a_lost_tail_history_goes_on_behind_a_journal_that_is_longer
         history = plane.authority._history
         assert history is not None
         assert await history.get("tenants//after", made.revision) is not None
+
+
+@pytest.mark.parametrize("store", [MemoryStore, Little])
+async def test_a_standby_that_has_not_heard_of_a_new_incarnation_archives_it_from_its_beginning(
+    tmp_path: Path, store: type[MemoryStore]
+) -> None:
+    """It was away, or slow: the new history has passed the place where its archive ends."""
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk), FakeClock(), archive=tmp_path) as plane:
+        await fill(plane, "x", 5)
+        for number in range(5):
+            ok(await plane.send(OPERATOR, tenant(f"t{number}")))
+        await archived(plane)
+    disk.lose_tail(4)
+    fence = disk.head.fence()
+    disk.set_incarnation(fence, fence.incarnation + 1)
+    async with running_plane(MemoryStore(disk), FakeClock()) as plane:
+        made = [ok(await plane.send(OPERATOR, tenant(f"after{number}"))) for number in range(20)]
+    archive = Archive(tmp_path)
+    assert disk.head.position > archive.last().position
+    history = History(archive, store(disk), FakeClock())
+    async with asyncio.timeout(60):
+        while archive.last() != Point(2, disk.head.position):
+            await history._feed(lambda: None)
+    for number, accepted in enumerate(made):
+        assert await history.get(f"tenants//after{number}", accepted.revision) is not None, number
+    assert archive.verify(deep=True) == []
+    await history.close()
 
 
 async def test_a_checkpoint_that_takes_longer_than_memory_reaches_back_is_made_later(

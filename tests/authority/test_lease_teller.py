@@ -24,7 +24,7 @@ def context(plane: str = REGION) -> Any:
     ledger = SimpleNamespace(used={"cpu": 2_000})
     ledger.tenant = lambda name: SimpleNamespace(used=ledger.used)
     settings = SimpleNamespace(plane=plane, region="us")
-    return SimpleNamespace(settings=settings, state=state, ledger=ledger, incarnation=1)
+    return SimpleNamespace(settings=settings, state=state, ledger=ledger, incarnation=1, taken_back=0)
 
 
 def test_a_word_is_said_when_all_it_rests_on_is_durable_and_the_one_before_it_until_then() -> None:
@@ -39,6 +39,16 @@ def test_a_word_is_said_when_all_it_rests_on_is_durable_and_the_one_before_it_un
     assert teller.word(later_ms) == GrantWord(5, 59.5, {"risk": 59.5}), "what ended may be undone yet"
     ctx.state.durable = 6
     assert teller.word(later_ms) == GrantWord(6, 59.5, {})
+
+
+def test_what_was_seen_in_a_batch_that_is_taken_back_is_never_said_though_its_position_is_durable_again() -> None:
+    """It holds something else by then: what is above the limit that stays would be firm on its nodes (S5)."""
+    ctx = context()
+    teller, ctx.ledger.used = LeaseTeller(ctx), {"cpu": 500}
+    assert teller.word(NOW_MS) is None
+    ctx.taken_back, ctx.ledger.used, ctx.state.durable = 1, {"cpu": 2_000}, 5
+    assert teller.word(NOW_MS) is None
+    assert teller.word(NOW_MS + EVERY_MS) == GrantWord(5, 59.5, {"risk": 59.5})
 
 
 def test_leases_are_looked_at_twice_a_second_and_not_in_the_global_plane() -> None:

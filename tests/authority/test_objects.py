@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.authority.judge import Settings, objects
 from fairlead.authority.replay import Replay
+from fairlead.decide.generations import PER_INCARNATION
 from fairlead.model.commands import Caller, Command, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
 from fairlead.model.kinds.intent import (
@@ -57,6 +58,35 @@ async def test_generation_grows_with_the_spec_only_and_a_write_that_changes_noth
         ok(await plane.send(USER, Put("Workload", msgspec.structs.replace(labelled, spec=workload(replicas=3).spec))))
         assert current(plane).metadata.generation == 2
         assert current(plane).metadata.uid == first.uid
+
+
+async def test_a_workload_that_lost_its_last_change_does_not_give_that_ones_generation_to_another() -> None:
+    """A region compares generations to tell what its slots run: it would not notice (L4)."""
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        for replicas in (1, 2):
+            ok(await plane.send(USER, Put("Workload", workload(replicas=replicas))))
+        ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name="risk")))))
+        kept = disk.head.position
+        ok(await plane.send(USER, Put("Workload", workload(replicas=3))))
+        lost = current(plane).metadata
+    disk.lose_tail(disk.head.position - kept)
+    fence = disk.head.fence()
+    disk.set_incarnation(fence, fence.incarnation + 1)
+    async with running_plane(MemoryStore(disk)) as plane:
+        assert current(plane).metadata.generation == 2
+        labelled = msgspec.structs.replace(current(plane).metadata, labels={"tier": "x"})
+        ok(await plane.send(USER, Put("Workload", msgspec.structs.replace(current(plane), metadata=labelled))))
+        assert current(plane).metadata.generation == 2, "nothing else is wanted than was"
+        for count in (4, 5):
+            ok(await plane.send(USER, Put("Workload", workload(replicas=count))))
+        now = current(plane).metadata
+        assert (now.uid, now.generation) == (lost.uid, PER_INCARNATION + 1)
+        risk = Tenant(metadata=Metadata(name="risk"), spec=TenantSpec(display_name="Risk"))
+        ok(await plane.send(OPERATOR, Put("Tenant", risk)))
+        found = plane.authority.view().get("tenants", "", "risk")
+        assert found is not None
+        assert found.hot.metadata.generation == 2, "of other kinds it names nothing"
 
 
 async def test_a_stale_revision_or_another_uid_is_a_conflict_with_the_facts() -> None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
+from fairlead.decide.leasing import version_of
 from fairlead.model.commands import Caller, Delete, Outcome, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.intent import Quota, QuotaSpec, Region
@@ -115,6 +116,23 @@ async def test_an_offer_is_not_forgotten_by_making_a_smaller_one() -> None:
         no(await rig.by(rig.sharer, offer("east", 3, 500, offers=older(2, 1000))), "Conflict")
         await rig.stands_on("east", 2)
         ok(await rig.by(rig.sharer, offer("east", 3, 500, offers=older(2, 1000))))
+
+
+async def test_an_answer_does_not_lease_an_offer_that_was_superseded_since_it_was_made() -> None:
+    """By hand, between the look and the commit: the rest is offered to others when the lease in the books has ended."""
+    async with running_plane(settings=GLOBAL) as plane:
+        rig = await shared(plane)
+        east = plane.authority.view().get("regions", "", "east")
+        assert east is not None
+
+        def answer(floors: dict[str, int]) -> Put:
+            residency = version_of(east.hot.metadata, 1)
+            spec = GrantTermSpec("east", 1, 1, 1, lease_seconds=LEASE_S, residency=residency, floors=floors)
+            return Put("GrantTerm", GrantTerm(Metadata(name="east"), spec))
+
+        ok(await rig.by(rig.sharer, offer("east", 2, 3000, offers=older(1, 4000))))
+        assert no(await rig.by(rig.sharer, answer({})), "Conflict").facts == {"tenant": "risk", "version": 2}
+        ok(await rig.by(rig.sharer, answer({"risk": 2})))
 
 
 async def test_a_grant_is_not_deleted_while_its_region_may_use_it() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from fairlead.authority.judge import victims
 from fairlead.model.commands import BindGang
 from fairlead.model.lifecycle import Role, SlotState
-from fairlead.model.resources import DeviceAsk, DeviceHold
+from fairlead.model.resources import DeviceAsk, DeviceHold, Resources
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import agent_of, gpu, move_of, no, ok, report_of, running_plane
 from tests.authority.preemption_stage import HIGH, LOW, TOP, Stage, violations
@@ -129,3 +132,14 @@ async def test_a_gang_may_claim_and_is_refused_whole_when_one_claim_is() -> None
         no(await stage.send(BindGang(same)), "GangRefused")
         assert stage.binding("low-0").status.state is SlotState.BOUND
         ok(await stage.send(BindGang((stage.bind("g-0", "n1", "low-0"), stage.bind("g-1", "n1", "low-1")))))
+
+
+def test_a_victim_that_leaves_another_node_frees_nothing_on_the_one_where_it_was_claimed() -> None:
+    """It was bound anew there, and its claimer has been written since: the age of both says nothing any more."""
+    leaving = SimpleNamespace(node="n2", state=SlotState.DRAINING, requests=Resources(cpu=1000), devices=(), borrowed=False)
+    claimer = SimpleNamespace(node="n1", start_after=("t/low-0",), requests=Resources(cpu=1000), devices=(), borrowed=False)
+    account: Any = SimpleNamespace(claims=[SimpleNamespace(hot=claimer, position=9)])
+    ctx: Any = SimpleNamespace(state=SimpleNamespace(get=lambda *_: SimpleNamespace(hot=leaving, position=8)))
+    assert victims._in_flight(ctx, account) == []
+    leaving.node = "n1"
+    assert [credit.cpu_free for credit in victims._in_flight(ctx, account)] == [1000]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fairlead.authority.term import HeartbeatAck
 from fairlead.decide.slot_lease import lease_of
 from fairlead.model.commands import Caller, LeaseAcquire, LeaseRelease, LeaseRenew
@@ -47,6 +49,20 @@ async def test_the_next_leader_of_a_region_takes_its_lease_over_at_once() -> Non
         after = ok(await plane.send(SECOND, ASK))
         no(await plane.send(FIRST, LeaseRenew(NAME, before.epoch)), "FencedOut")
         ok(await plane.send(SECOND, LeaseRenew(NAME, after.epoch)))
+
+
+async def test_in_another_history_a_lease_waits_for_the_longest_that_any_region_has() -> None:
+    """Another region may have stood in for what this one asks for, by an order that is lost."""
+    clock, disk = FakeClock(), MemoryDisk()
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        ok(await plane.send(FIRST, ASK))
+        ok(await plane.send(Caller("us-west-0", Role.MIRROR), LeaseAcquire(lease_of("us-west"), Role.MIRROR, 5 * TTL_S)))
+    disk.head = replace(disk.head, incarnation=disk.head.incarnation + 1)  # as a restore leaves it
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        clock.offset += 2 * TTL_S
+        no(await plane.send(FIRST, ASK), "LeaseHeld")
+        clock.offset += 4 * TTL_S
+        ok(await plane.send(FIRST, ASK))
 
 
 async def test_a_new_leader_of_the_global_plane_counts_a_slot_lease_from_its_own_start() -> None:

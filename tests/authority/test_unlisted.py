@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from fairlead.model.commands import Outcome, Put, PutStatus
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
-from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
@@ -70,12 +72,13 @@ async def test_no_exclusive_slot_is_bound_before_every_node_has_said_what_it_run
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
 
 
-async def test_nothing_that_runs_once_in_the_world_is_said_to_be_gone_before_every_node_has_said_what_it_runs() -> None:
+@pytest.mark.parametrize("fields", [{"exclusive": "global"}, {"leaving": (SlotRange(first=0, last=0),)}])
+async def test_nothing_that_runs_once_is_said_to_be_gone_before_every_node_has_said_what_it_runs(fields: dict[str, Any]) -> None:
     """The word of it starts the slot in another region."""
     clock, name = FakeClock(), f"api.{REGION}"
     async with after_a_loss(clock) as plane:
         mirror, asks = await plane.as_role(Role.MIRROR), await plane.as_role(Role.ASSIGNMENT)
-        spec = AssignmentSpec("api", "u-risk-api", 1, REGION, exclusive="global")
+        spec = AssignmentSpec("api", "u-risk-api", 1, REGION, execution="Exclusive", **fields)
         ok(await plane.send(mirror, Put("Assignment", Assignment(Metadata(name=name, namespace="risk"), spec))))
 
         async def told(unwanted: int) -> Outcome:
@@ -89,6 +92,29 @@ async def test_nothing_that_runs_once_in_the_world_is_said_to_be_gone_before_eve
         await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3")
         asks = await plane.as_role(Role.ASSIGNMENT)
         ok(await told(0))
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_the_global_plane_is_asked_for_leases_when_nodes_that_are_well_have_said_what_they_run(silent: bool) -> None:
+    """An offer is taken on what the ledger says is used: less than runs, if the end of history had bindings (S5)."""
+    clock = FakeClock()
+    async with after_a_loss(clock) as plane:
+        term = GrantTerm(Metadata(name=REGION), GrantTermSpec(REGION))
+        ok(await plane.send(await plane.as_role(Role.MIRROR), Put("GrantTerm", term)))
+
+        async def asks() -> Outcome:
+            quota = await plane.as_role(Role.QUOTA)
+            status = GrantTermStatus(incarnation=2, asked=1, asked_time=plane.authority._ctx.now)
+            return await plane.send(quota, PutStatus("GrantTerm", "", REGION, status))
+
+        assert "n1" in no(await asks(), "Conflict").detail
+        await says(plane, "n1", 2)
+        assert "n2" in no(await asks(), "Conflict").detail
+        if silent:
+            await time_passes(plane, clock, fence_s(plane) + 1.0, "n1")
+        else:
+            await says(plane, "n2", 2)
+        ok(await asks())
 
 
 async def test_a_node_that_history_forgot_has_ended_its_own_before_an_exclusive_slot_is_bound() -> None:

@@ -1,5 +1,5 @@
-"""A region that is silent and not called Lost, because no region is heard (P15): an operator may write it off, in so many words,
-once all has ended that it may still stand on."""
+"""A region that is lost, or silent and not called so because no region is heard (P15): an operator may write it off once all has
+ended that it may still stand on; one that is not called Lost in so many words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from msgspec.structs import replace
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.decide.granting import LEASE_S, honoured_ms
+from fairlead.decide.leasing import version_of
 from fairlead.decide.regional import MIRROR_UP
 from fairlead.decide.slot_lease import lease_of
 from fairlead.decide.writing_off import SILENT_MS, WRITE_OFF, Silence, is_silent, may_be_written_off_ms
 from fairlead.model.commands import Caller, Delete, LeaseAcquire, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.intent import Region, RegionStatus
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
@@ -42,9 +44,49 @@ def west(plane: PlaneForTest) -> Region:
     return rec.hot  # type: ignore[no-any-return]
 
 
+async def is_lost(plane: PlaneForTest) -> None:
+    health = await plane.as_role(Role.REGION_HEALTH)
+    ok(await plane.send(health, PutStatus("Region", "", "west", RegionStatus(health="Lost"))))
+
+
 async def says(plane: PlaneForTest, text: str) -> None:
     found = west(plane)
     ok(await plane.send(OPERATOR, Put("Region", replace(found, metadata=replace(found.metadata, annotations={WRITE_OFF: text})))))
+
+
+async def test_a_lost_region_is_deleted_when_what_was_leased_to_it_has_ended_and_not_before() -> None:
+    """It may only be cut off: until then it places what is its own to place, on quota that others would be offered (S5)."""
+    clock = FakeClock()
+    async with running_plane(clock=clock, settings=Settings(plane="global", region=""), timing=LONG) as plane:
+        uid = await charged(plane)
+        clock.offset += 30
+        await is_lost(plane)
+        told = no(await plane.send(OPERATOR, DELETE), "InUse").detail
+        assert "west is Lost. 1 tenants are charged there (risk)" in told
+        assert "It may only be cut off, and go on by what was leased to it. It can be written off by deleting it in 6" in told
+        await says(plane, uid)
+        no(await plane.send(OPERATOR, DELETE), "InUse")
+        await says(plane, "")
+        clock.offset += ENDED_S - 30
+        ok(await plane.send(OPERATOR, DELETE))
+
+
+async def test_a_lost_region_that_is_heard_again_is_not_deleted() -> None:
+    """Its renewal is here before it is called healthy."""
+    clock = FakeClock()
+    async with running_plane(clock=clock, settings=Settings(plane="global", region=""), timing=LONG) as plane:
+        await charged(plane)
+        clock.offset += ENDED_S + 10
+        await is_lost(plane)
+        await plane.as_role(Role.MIRROR, "west-0", f"{MIRROR_UP}west")
+        no(await plane.send(OPERATOR, DELETE), "InUse")
+
+
+async def test_a_lost_region_in_which_nothing_is_left_is_deleted_at_once() -> None:
+    async with running_plane(settings=Settings(plane="global", region="")) as plane:
+        ok(await plane.send(OPERATOR, Put("Region", Region(Metadata(name="west")))))
+        await is_lost(plane)
+        ok(await plane.send(OPERATOR, DELETE))
 
 
 async def test_a_sole_region_that_is_dead_is_written_off_by_an_annotation_and_a_deletion() -> None:
@@ -83,6 +125,21 @@ async def test_the_leases_that_the_region_has_are_waited_for() -> None:
         uid = await charged(plane)
         ok(await plane.send(Caller("west-0", Role.MIRROR), LeaseAcquire(lease_of("west"), Role.MIRROR, 3600.0)))
         await says(plane, uid)
+        clock.offset += ENDED_S + 10
+        no(await plane.send(OPERATOR, DELETE), "InUse")
+        clock.offset += 3600
+        ok(await plane.send(OPERATOR, DELETE))
+
+
+async def test_leases_that_were_given_before_they_were_made_shorter_are_waited_for() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock, settings=Settings(plane="global", region=""), timing=LONG) as plane:
+        await charged(plane)
+        residency = version_of(west(plane).metadata, 1)
+        answer = GrantTermSpec("west", lease_seconds=60, longest_seconds=3600, residency=residency)
+        sharer = await plane.as_role(Role.QUOTA)
+        ok(await plane.send(sharer, Put("GrantTerm", GrantTerm(Metadata(name="west"), answer))))
+        await is_lost(plane)
         clock.offset += ENDED_S + 10
         no(await plane.send(OPERATOR, DELETE), "InUse")
         clock.offset += 3600

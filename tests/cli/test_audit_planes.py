@@ -90,6 +90,8 @@ async def test_limits_that_were_lowered_break_nothing_and_offers_that_give_up_ra
         ok(await plane.send(sharer, offer("east", 4000)))
         ok(await plane.send(OPERATOR, Put("Quota", quota)))  # there was none: what was granted before stands
         ok(await plane.send(sharer, offer("east", 3000, 2)))
+        mirror = await plane.as_role(Role.MIRROR)
+        ok(await plane.send(mirror, PutStatus("Grant", "risk", "east", GrantStatus(accepted_version=2, incarnation=1))))
         assert broken(batches(disk), "S5") == []
         ok(await plane.send(sharer, offer("east", 3500, 3)))
     assert broken(batches(disk), "S5")

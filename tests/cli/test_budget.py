@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
 from fairlead.cli import frame
-from fairlead.cli.frame import NOT_FOUND, OK, answer
+from fairlead.cli.frame import DENIED, NOT_FOUND, OK, answer
 from fairlead.model.commands import Caller, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import (
     BudgetInRegion,
@@ -33,7 +34,7 @@ from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, ok, running_plane
 from tests.cli.talks import talk
 from tests.cli.test_audit import world
-from tests.client.fake_api import FakeApi
+from tests.client.fake_api import ROOT, FakeApi
 
 
 def test_a_report_says_what_is_used_idle_and_too_small(api: FakeApi) -> None:
@@ -63,6 +64,103 @@ def test_a_tenant_that_is_named_is_told_alone_also_the_one_called_default(api: F
     for tenant in ("default", "risk"):
         told = msgspec.json.decode(talk("budget", "report", "-n", tenant, "--json").out)["results"]["rows"]
         assert [row["tenant"] for row in told] == [tenant]
+
+
+def rows_of(*arguments: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = msgspec.json.decode(talk("budget", "report", "--json", *arguments).out)["results"]["rows"]
+    return found
+
+
+def test_a_budget_that_no_region_has_reported_is_listed_with_each_region_that_is_to_hold_it(api: FakeApi) -> None:
+    for region in ("eu", "us"):
+        api.put("regions", region)
+    shapes = [{"requests": {"cpu": "2"}, "count": 3}]
+    api.put("recoverybudgets", "new", "risk", spec={"regions": ["us"], "shapes": shapes})
+    api.put("recoverybudgets", "wide", "risk", spec={"shapes": shapes}, status={"regions": []})
+    held = [{"region": "us", "shapes": [{"requests": {"cpu": "2"}, "held": 3}]}]
+    api.put("recoverybudgets", "half", "risk", spec={"shapes": shapes}, status={"regions": held})
+    api.put("recoverybudgets", "over", "risk", spec={"shapes": shapes, "expiryTime": "2026-01-02T00:00:00Z"})
+    rows = rows_of()
+    assert [(row["name"], row["limit"], row["used"], row["lease"]) for row in rows] == [
+        ("half in us", {"cpu": "6"}, {"cpu": "6"}, ""),
+        ("half in eu", {"cpu": "6"}, {}, "not reported yet"),
+        ("new in us", {"cpu": "6"}, {}, "not reported yet"),
+        ("over", {}, {}, "ended 2026-01-02T00:00:00Z"),
+        ("wide in eu", {"cpu": "6"}, {}, "not reported yet"),
+        ("wide in us", {"cpu": "6"}, {}, "not reported yet"),
+    ]
+    assert "new in us" in talk("budget", "report").out
+
+
+def test_a_budget_before_there_is_any_region_is_listed_too(api: FakeApi) -> None:
+    api.put("recoverybudgets", "new", "risk", spec={"shapes": [{"requests": {"cpu": "2"}, "count": 3}]})
+    assert [(row["name"], row["limit"]) for row in rows_of()] == [("new", {"cpu": "6"})]
+
+
+def lacking(workload: str, missing: int, why: str = "budget 'risk/eu' holds no more in us", region: str = "us") -> dict[str, Any]:
+    return {"tenant": "risk", "workload": workload, "region": region, "missing": missing, "why": why}
+
+
+def test_a_service_that_readiness_says_is_short_names_its_budget_as_too_small_and_by_how_much(api: FakeApi) -> None:
+    asks = {"resources": {"requests": {"cpu": "2"}}}
+    for name, budget in (("api", "eu"), ("feed", "eu"), ("alone", "eu"), ("late", "eu"), ("none", "")):
+        api.put("workloads", name, "risk", spec={**asks, "recovery": {"budgetName": budget}})
+    held = [{"region": "us", "shapes": [{"requests": {"cpu": "2"}, "held": 3}]}]
+    api.put("recoverybudgets", "eu", "risk", spec={"regions": ["us"]}, status={"regions": held})
+    services = [
+        lacking("api", 2), lacking("feed", 1), lacking("late", 0, "it would take about 400 s"), lacking("none", 4),
+        lacking("alone", 1, "no healthy region may carry it", region=""),
+    ]  # fmt: skip
+    api.put("regionoutlooks", "eu-west", spec={"region": "eu-west", "services": services, "short": 7})
+    status = {"conditions": [{"type": "RecoveryReady", "status": "Unknown"}]}
+    api.put("regionoutlooks", "us", spec={"region": "us", "services": [lacking("api", 1)], "short": 1}, status=status)
+    (there, first, second) = rows_of()
+    assert (there["name"], there["short"]) == ("eu in us", {}), "every room it is to hold it holds"
+    assert (first["name"], first["short"], first["lost"]) == ("eu if eu-west is lost", {"cpu": "6"}, "eu-west")
+    assert [(each["workload"], each["missing"]) for each in first["services"]] == [("api", 2), ("feed", 1)]
+    assert first["services"][0]["why"] == "budget 'risk/eu' holds no more in us"
+    assert (second["short"], second["lease"]) == ({"cpu": "2"}, "as of before"), "of a region that is not healthy nobody can tell"
+    said = talk("budget", "report")
+    assert "eu if eu-west is lost" in said.out
+    assert "2 more services" in said.err, "seven fall short, five are listed"
+    assert [row["name"] for row in rows_of("-n", "other")] == []
+
+
+def test_an_emergency_quota_in_force_is_part_of_the_limit(api: FakeApi) -> None:
+    api.put("quotas", "default", "risk", spec={"limits": {"cpu": "6"}}, status={"used": {"cpu": "7"}})
+    flood = {
+        "kind": "emergency-quota", "reason": "the flood", "ttlSeconds": 1800, "requester": "ann", "approver": "bob",
+        "scope": {"tenants": ["risk"]}, "parameters": {"cpu": "4"},
+    }  # fmt: skip
+
+    def order(name: str, began: str, **changed: object) -> None:
+        api.put("overrides", name, "ops", spec={**flood, **changed})
+        api.objects["overrides", "ops", name]["metadata"]["creationTimestamp"] = began
+
+    order("over", "2027-01-15T07:00:00Z")
+    order("asked", "2027-01-15T07:50:00Z", approver="")
+    order("other", "2027-01-15T07:50:00Z", scope={"tenants": ["web"]})
+    (row,) = rows_of()
+    assert (row["limit"], row["short"], row["lease"]) == ({"cpu": "6"}, {"cpu": "1"}, ""), "none of these is in force for it"
+    order("flood", "2027-01-15T07:50:00Z")
+    (row,) = rows_of()
+    assert (row["limit"], row["idle"], row["short"]) == ({"cpu": "10"}, {"cpu": "3"}, {}), "use that is permitted is not too much"
+    assert (row["emergency"], row["emergencyUntil"]) == ({"cpu": "4"}, "2027-01-15T08:20:00Z")
+    assert "cpu=4 until 2027-01-15T08:20:00Z" in talk("budget", "report").out
+
+
+def test_whoever_may_read_one_tenant_alone_is_told_of_it_and_what_is_left_out(api: FakeApi) -> None:
+    api.put("quotas", "default", "risk", spec={"limits": {"cpu": "6"}}, status={})
+    emergency = {"kind": "emergency-quota", "ttlSeconds": 1800, "requester": "ann", "approver": "bob", "parameters": {"cpu": "4"}}
+    api.put("overrides", "flood", "risk", spec=emergency)
+    api.objects["overrides", "risk", "flood"]["metadata"]["creationTimestamp"] = "2027-01-15T07:50:00Z"
+    api.denied = {f"{ROOT}/overrides", f"{ROOT}/regionoutlooks"}
+    ran = talk("budget", "report", "-n", "risk")
+    assert ran.code == OK
+    assert "cpu=10" in ran.out, "the overrides of the tenant itself are read"
+    assert "left out are what readiness says is short" in ran.err
+    api.denied = {f"{ROOT}/namespaces/risk/quotas"}
+    assert talk("budget", "report", "-n", "risk").code == DENIED, "quotas are what was asked for"
 
 
 def test_a_platform_without_quotas_says_so(api: FakeApi) -> None:

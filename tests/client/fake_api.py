@@ -62,7 +62,7 @@ class FakeApi:
         self.requests: list[tuple[str, str, dict[str, str], dict[str, str]]] = []  # method, path, query, headers
         self.page_max = 500
         self.token = ""
-        self.denied: set[str] = set()  # names of objects
+        self.denied: set[str] = set()  # names of objects, and paths
         self.drop_writes = 0  # so many writes are committed and their answers lost
         self.drop_reads = 0
         self.lose_receipts = False
@@ -146,6 +146,8 @@ class FakeApi:
             raise Fault(503, "ServiceUnavailable", f"{self.away} cannot be reached", [cause])
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             raise Fault(401, "Unauthorized", "Unauthorized")
+        if request.path in self.denied:
+            raise Fault(403, "Forbidden", f"{request.path} may not be read")
         if request.method == "GET" and self.drop_reads:
             self.drop_reads -= 1
             _abort(request)

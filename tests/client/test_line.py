@@ -237,3 +237,18 @@ async def test_a_feed_that_is_refused_ends() -> None:
 
 def test_rows_are_arrays_whose_end_may_grow() -> None:
     assert decode(encode([1, CHANGES, Row("nodes", "", "n1", 3)]))[2] == ["nodes", "", "n1", 3, None]
+
+
+async def test_a_leader_that_is_behind_what_was_shown_before_is_not_believed() -> None:
+    """It stood still while somebody else took over, and has yet to find out."""
+    end = OtherEnd()
+    revisions = [9, 8, 9]  # of the servers that are dialled, in turn
+    end.answers["hello"] = lambda number: [[number, ANSWER, {**HELLO, "revision": revisions[min(end.dialled_total, 3) - 1]}]]
+    end.hangs_up = True
+    async with end.called() as remote:
+        await end.dialled(3)
+        async with asyncio.timeout(30):
+            while remote.connects_total < 2:
+                await asyncio.sleep(0.001)
+        assert remote.revision() == 9
+        assert end.dialled_total == remote.connects_total + 1, "one of them was left again"

@@ -21,6 +21,7 @@ from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Accepted, Command, Enqueue, IdempotencyKey, Put, Refused, Unknown
 from fairlead.model.decision import Attempt, DecisionRecord, Result
 from fairlead.model.decision import Decided as Decision
+from fairlead.model.ids import revision
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
@@ -86,6 +87,20 @@ async def test_commands_get_the_outcomes_they_get_at_home() -> None:
         assert plane.authority.view().get("tenants", "", "risk") is not None
 
 
+async def test_each_command_and_each_question_is_a_call_and_what_is_told_in_a_feed_is_none() -> None:
+    async with remote_plane() as (plane, remote, _):
+        greeted = remote.calls_total
+        await remote.submit([tenant(name) for name in ("risk", "web", "ops")])
+        assert remote.calls_total == greeted + 3, "however they were sent"
+        await remote.list("tenants")
+        assert remote.calls_total == greeted + 4
+        feed = remote.follow(["tenants"], remote.revision())
+        assert remote.calls_total == greeted + 5
+        ok(await plane.send(OPERATOR, tenant("late").body))
+        await feed.wait()
+        assert remote.calls_total == greeted + 5
+
+
 async def test_lists_come_in_pages_and_objects_come_decoded() -> None:
     async with remote_plane() as (plane, remote, _):
         await plane.grant("risk")
@@ -99,6 +114,29 @@ async def test_lists_come_in_pages_and_objects_come_decoded() -> None:
         assert one is not None
         assert one.hot.spec.slot.index == 7
         assert await remote.get("schedulingrequests", "risk", "nobody-0") is None
+
+
+@pytest.mark.parametrize(
+    ("known", "pages"),
+    [
+        (revision(1, 9), [(revision(1, 9), "next"), (revision(2, 4), "")]),
+        (revision(2, 4), [(revision(1, 9), "")]),
+    ],
+    ids=["between two pages", "before, and it is the old one that answers"],
+)
+async def test_what_is_listed_is_of_one_history(known: int, pages: list[tuple[int, str]]) -> None:
+    class Restored(RemotePlane):
+        async def _connection(self) -> bool:
+            return True
+
+        async def _ask(self, operation: str, *arguments: Any, read: Any, places: Any = None, calls: int = 1) -> Any:
+            at, name = pages.pop(0)
+            return read([at, [], "", name])
+
+    remote = Restored(["a"], Exchange(Tasks()).dial, SystemClock(), random.Random(1), "test")
+    remote._revision = known
+    with pytest.raises(Expired, match="two incarnations"):
+        await remote.list("tenants")
 
 
 async def test_a_feed_tells_every_change_once_and_how_far_it_has_come() -> None:

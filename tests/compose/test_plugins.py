@@ -77,3 +77,13 @@ async def test_a_server_that_is_given_none_looks_for_none(tmp_path: Path, monkey
 )  # fmt: skip
 def test_plug_ins_are_told_by_name_to_whoever_asks_and_nothing_else_of_them(plugins: Loaded, line: tuple[bool, str]) -> None:
     assert loading(plugins) == ("plug-ins", *line)
+
+
+async def test_how_many_were_loaded_and_left_out_is_counted_and_none_is_named(tmp_path: Path) -> None:
+    taken, left_out = (Plugin("example.a", "a 1"), Plugin("example.b", "b 1")), (Plugin("example.c", "c 1"),)
+    async with served(tmp_path, plugins=Loaded(taken=taken, left_out=left_out)) as s:
+        _, _, text = await s.get("/metrics", await s.token("metrics-reader"))
+    told = [line for line in text.splitlines() if line.startswith("fairlead_plugins{")]
+    assert [line.rpartition(" ")[2] for line in told if 'state="loaded"' in line] == ["2.0"]
+    assert [line.rpartition(" ")[2] for line in told if 'state="failed"' in line] == ["1.0"]
+    assert "example." not in text

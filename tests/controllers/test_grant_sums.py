@@ -12,11 +12,14 @@ from fairlead.controllers.cache import Cache, Item
 from fairlead.controllers.contract import View
 from fairlead.controllers.demand import Demand, Part, demand_of, kept
 from fairlead.controllers.grant import GrantController
+from fairlead.decide.granting import first_version
+from fairlead.decide.slots import instant
 from fairlead.model import codec
 from fairlead.model.commands import PutStatus
 from fairlead.model.hot import hot_from
-from fairlead.model.kinds.capacity import Grant, GrantSpec
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.intent import PendingReason, StageCounts
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.kinds.work import Ask, Assignment, AssignmentSpec, AssignmentStatus, Revision, RevisionSpec
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import NOTHING, DeviceAsk, Resources
@@ -40,7 +43,7 @@ class Region:
     def cache(self) -> Cache:
         return self.view.cache
 
-    def put(self, plural: str, value: Grant | Assignment | Revision) -> None:
+    def put(self, plural: str, value: Grant | GrantTerm | Assignment | Revision) -> None:
         self._position += 1
         meta = value.metadata
         row = Row(plural, meta.namespace, meta.name, self._position, codec.encode(value), hot_from(plural, value))
@@ -50,8 +53,10 @@ class Region:
         self._position += 1
         self.cache.apply(Row(plural, tenant, name, self._position, None, None))
 
-    def looks(self, tenant: str, now_ms: int) -> None:
-        self.controller.reconcile((tenant, "r"), self.view, now_ms)
+    def looks(self, tenant: str, now_ms: int) -> list[GrantStatus]:
+        """What it says then."""
+        said = self.controller.reconcile((tenant, "r"), self.view, now_ms).bodies
+        return [body.status for body in said if isinstance(body, PutStatus) and isinstance(body.status, GrantStatus)]
 
 
 def assignment(number: int, bound: int = 0, waits: int = 0, tenant: str = "t", generation: int = 1, full: int = 0) -> Assignment:
@@ -157,3 +162,18 @@ def test_a_change_of_use_is_said_even_if_nothing_waits() -> None:
     assert not region.controller.reconcile(("t", "r"), region.view, 20_000).bodies, "nothing is new"
     region.put("assignments", assignment(1, bound=2))
     assert len(region.controller.reconcile(("t", "r"), region.view, 30_000).bodies) == 1
+
+
+def test_an_offer_whose_taking_was_refused_is_tried_again_half_a_minute_later() -> None:
+    """By a store that could not write, perhaps; then nothing changes here that would have it tried."""
+    region = Region("t")
+    status = GrantTermStatus(incarnation=1, asked=1, taken=1, end_time=instant(900_000), knows=1)
+    term = GrantTerm(Metadata(name="r"), GrantTermSpec("r", incarnation=1, asker=1, answered=1, lease_seconds=600), status)
+    version = first_version(1) + 1
+    spec = GrantSpec(region="r", version=version, during=ONE.times(9), after=ONE.times(9), lease_seconds=600)
+    grant = Grant(Metadata(name="r", namespace="t"), spec, GrantStatus(heard=1, incarnation=1, observed_generation=1))
+    region.put("grantterms", term)
+    region.put("grants", grant)
+    looks = [region.looks("t", now_ms) for now_ms in (1_000, 3_000, 5_000)]
+    assert [[one.accepted_version for one in said] for said in looks] == [[version], [0], [0]], "the same is refused again"
+    assert [one.accepted_version for one in region.looks("t", 31_000)] == [version]

@@ -8,7 +8,7 @@ from fairlead.model.kinds.work import SlotRange
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from tests.controllers.test_breaker import RULES
-from tests.controllers.test_no_place import STANDS_IN, OneService, Sole
+from tests.controllers.test_no_place import STANDS_IN, OneService, Sole, stutters
 
 MINUTE = RULES.failing_s
 
@@ -58,6 +58,20 @@ def test_what_serves_for_a_moment_each_time_it_is_started_is_idle_all_the_same()
     rig.assigned("a", stands_in=STANDS_IN, serving=4)
     assert rig.looks(1).regions == both, "nor is that a reason to let it go"
     assert rig.looks(15).regions == both, "and what serves again stays, with what was ordered meanwhile"
+
+
+def test_in_a_region_that_is_silent_now_and_then_it_is_idle_after_a_minute_in_which_that_is_heard_and_tried_once() -> None:
+    rig = taken_by_a()
+    assert stutters(rig, "a", 84).regions == {"a": 4}, "54 s of these"
+    assert rig.looks(10).regions == {"a": 4, "c": 4}
+    stutters(rig, "a", 84)
+    assert [each.times for each in rig.controller._no_place._tried.values()] == [1]
+
+
+def test_what_stands_in_and_serves_is_proven_though_its_region_is_silent_now_and_then() -> None:
+    rig = taken_by_a()
+    rig.assigned("a", stands_in=STANDS_IN, serving=4)
+    assert stutters(rig, "a", 420).regions == {"a": 4}
 
 
 def test_what_stands_in_beside_slots_that_serve_is_not_counted_on_either() -> None:

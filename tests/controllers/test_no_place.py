@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.controllers.recovery import UNSEEN_MS
 from fairlead.decide.assigning import spare_in
 from fairlead.decide.slot_lease import honoured_ms, lease_of
 from fairlead.decide.succession import with_successors
@@ -90,6 +91,50 @@ def test_one_that_was_not_looked_at_for_a_while_waits_from_when_it_is_again() ->
     rig.looks(RULES.failing_s)
     rig.put("workloads", "risk", "api", workload)
     assert rig.looks(1) is None
+
+
+def test_who_did_not_look_for_long_takes_nothing_for_lasting_that_was_so_before() -> None:
+    """Another process decided meanwhile; after a restore plane time may even have gone back."""
+    rig = OneService()
+    rig.assigned("b", own=OWN, pending=4)
+    assert rig.looks(3) is None
+    rig.now_ms += UNSEEN_MS
+    assert rig.looks(RULES.failing_s - 1) is None, "it may have been well until now"
+    assert rig.looks(2).lost == ("b",)
+    rig.put("recoveryorders", "risk", "api", None)
+    rig.assigned("b", own=OWN, serving=4)
+    rig.now_ms -= 3_600_000
+    rig.health("b", "Lost")
+    rig.controller._urgent = False
+    assert rig.looks(1).lost == ("b",), "and is not waited for until it is where it was"
+
+
+def stutters(rig: OneService, region: str, seconds: int) -> Any:
+    """Heard for nine seconds and silent for five, again and again."""
+    found = None
+    for _ in range(seconds // 14):
+        rig.health(region, "Healthy")
+        found = rig.looks(9)
+        rig.health(region, "Unknown")
+        found = rig.looks(5) or found
+    rig.health(region, "Healthy")
+    return found
+
+
+def test_one_without_a_place_in_a_region_that_is_silent_now_and_then_is_stood_in_for_after_a_minute_in_which_that_is_heard() -> (
+    None
+):
+    rig = OneService()
+    rig.assigned("b", own=OWN, pending=4)
+    assert stutters(rig, "b", 84) is None, "54 s of these"
+    assert rig.looks(8).lost == ("b",)
+    well = OneService()
+    well.assigned("b", own=OWN, pending=4)
+    assert stutters(well, "b", 84) is None
+    well.assigned("b", own=OWN, serving=4)
+    well.look()
+    well.assigned("b", own=OWN, pending=4)
+    assert well.looks(RULES.failing_s - 1) is None, "it begins anew once it had its places"
 
 
 def all_wait_in_a(rig: OneService) -> None:

@@ -14,6 +14,7 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, Objects
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.picture import SLICE, Picture, PictureFeed
 from fairlead.controllers.runtime import Runtime
+from fairlead.model.ids import revision
 from fairlead.ports import SystemClock, Tasks
 
 WAIT_S = 30.0
@@ -58,6 +59,8 @@ class HandFeed:
 
 
 class HandPlane:
+    at = 100
+
     def __init__(self) -> None:
         self.feeds: list[HandFeed] = []
         self.listed: dict[str, list[Row]] = {}
@@ -72,7 +75,7 @@ class HandPlane:
         return self.listed.get(plural, [])
 
     def revision(self) -> int:
-        return 100
+        return self.at
 
     def plane_ms(self) -> int:
         return 1
@@ -204,6 +207,30 @@ class Asked:
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         return Result()
+
+
+async def test_a_plane_that_goes_on_with_another_history_while_it_is_listed_is_listed_again() -> None:
+    """The feed is of the history before. Whoever looked would take what a restored plane says for something of that one."""
+
+    class Restored(HandPlane):
+        async def list(self, plural: str) -> list[Row]:
+            self.at = revision(2, 90)
+            return await super().list(plural)
+
+        def follow(self, plurals: Any, after: int) -> HandFeed:
+            feed = super().follow(plurals, after)
+            feed.revision = after
+            return feed
+
+    plane = Restored()
+    plane.at = revision(1, 100)
+    picture = Picture(plane, SystemClock())  # type: ignore[arg-type]
+    picture.include(["nodes"])
+    with pytest.raises(Expired, match="new incarnation"):
+        await picture.open()
+    assert plane.feeds[0].closed
+    await picture.open()
+    assert picture.revision == revision(2, 90)
 
 
 async def test_of_a_kind_whose_names_tell_the_keys_one_version_is_asked_for_and_of_others_both() -> None:

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
+from fairlead.authority.judge import regions as judge
 from fairlead.controllers.garbage import GarbageGlobalController
 from fairlead.controllers.grant import GrantController
 from fairlead.controllers.mirror import MirrorDown, MirrorUp
@@ -171,6 +173,22 @@ async def test_a_workload_says_under_which_policy_it_was_looked_at() -> None:
         assert w.top.get("revisions", "api.g2") is None, "and nothing is started again for it"
 
 
+async def test_an_assignment_says_by_which_policy_it_was_decided_and_is_not_written_for_another_that_decides_the_same() -> None:
+    async with world() as w:
+        await promote(w.top.plane, 1)
+        await w.apply()
+        await w.until(lambda: w.serves(2))
+        first = w.top.get("assignments", f"api.{REGION}")
+        assert first.spec.policy_revision == 1
+        await promote(w.top.plane, 2)
+        await w.until(lambda: (now := w.workload("api")) is not None and now.status.policy_revision == 2)
+        await w.low.quiet()
+        assert w.top.get("assignments", f"api.{REGION}").metadata.generation == first.metadata.generation
+        await w.apply(replicas=3)
+        await w.until(lambda: w.serves(3))
+        assert w.top.get("assignments", f"api.{REGION}").spec.policy_revision == 2
+
+
 async def promote(top: PlaneForTest, revision: int) -> None:
     policy = SchedulerPolicy(Metadata(name=f"r{revision}"), SchedulerPolicySpec(revision=revision))
     ok(await top.send(OPERATOR, Put("SchedulerPolicy", policy)))
@@ -215,7 +233,8 @@ async def test_a_mirror_follows_changes_and_deletions_and_leaves_alone_what_it_d
         assert w.low.get("grants", REGION) is not None
 
 
-async def test_a_global_plane_that_does_not_know_the_region_deletes_nothing_there() -> None:
+async def test_a_global_plane_that_does_not_know_the_region_deletes_nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "may_be_written_off_ms", lambda silence, since_ms: 0)  # its leases have ended
     async with world() as w:
         await w.apply()
         await w.until(lambda: w.serves(2))

@@ -15,7 +15,7 @@ from fairlead.decide.granting import stop_ms
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Grant
-from fairlead.model.kinds.intent import Quota, QuotaSpec, ResourceSpec
+from fairlead.model.kinds.intent import Quota, QuotaSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.kinds.work import Ask
@@ -27,8 +27,6 @@ from tests.controllers.running import RegionRig, region
 from tests.controllers.test_planes import World, add_region
 
 LEASE_S = 600
-BINDS = 120
-SMALL = ResourceSpec(requests=Resources(100, GI // 16))
 
 
 async def limit_to(w: World, cpu: int, name: str = "default") -> None:
@@ -113,22 +111,6 @@ async def test_no_global_call_is_made_for_a_bind_inside_a_grant() -> None:
             runtime.stop()
         await w.low.order("local", count=5)
         await w.low.until(lambda: len(w.low.serving("local")) == 5)
-
-
-async def test_calls_to_the_global_plane_are_counted_by_the_second_and_not_by_the_bind() -> None:
-    """What fairlead_coordination_calls_total counts, while many slots are bound: reports and questions, each at most once a
-    second for what it is about, and taken offers. Here these are about one assignment, one grant and one term."""
-    async with quota_world(cpu=100_000) as w:
-        await w.apply(replicas=1, resources=SMALL)
-        await w.until(lambda: w.serves(1))
-        above = next(each for each in w.top.runtimes if each.controller.name == "mirror-up")
-        calls, began = above.meters.commands_total, w.low.plane.clock.monotonic()
-        await w.apply(replicas=BINDS, resources=SMALL)
-        await w.until(lambda: w.serves(BINDS))
-        took_s = w.low.plane.clock.monotonic() - began
-        calls = above.meters.commands_total - calls
-        assert len(w.low.slots()) == BINDS
-        assert calls <= 5 * (took_s + 2), f"{calls} calls in {took_s:.1f} s"
 
 
 async def test_a_region_that_is_cut_off_places_what_its_class_allows_and_gives_back_in_time() -> None:

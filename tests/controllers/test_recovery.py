@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fairlead.controllers.recovery import RecoveryController, RecoveryRules
 from fairlead.controllers.standing import StandingController
-from fairlead.model.commands import Delete, Put, PutStatus, Refused
+from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import BudgetShape, HeldShape, HoldingStatus, RecoveryBudget, RecoveryBudgetSpec
 from fairlead.model.kinds.intent import DisruptionRule, Placement, RecoveryRule, RegionStatus, Residency, StageCounts
 from fairlead.model.kinds.policy import (
@@ -129,6 +129,16 @@ async def test_an_order_names_the_policy_revision_that_decided_it() -> None:
         await w.until(lambda: (found := r.order()) is not None and found.spec.policy_revision == 1)
         await in_force(2)
         await w.until(lambda: (found := r.order()) is not None and found.spec.policy_revision == 2)
+
+
+async def test_an_outlook_names_the_policy_revision_that_each_service_was_asked_by() -> None:
+    async with two_regions() as r:
+        await r.w.until(lambda: (o := r.outlook("west")) is not None and [s.policy_revision for s in o.spec.services] == [0])
+        policy = SchedulerPolicy(Metadata(name="r3"), SchedulerPolicySpec(revision=3))
+        ok(await r.w.top.plane.send(OPERATOR, Put("SchedulerPolicy", policy)))
+        channel = PolicyChannel(Metadata(name="default"), PolicyChannelSpec(current=3))
+        ok(await r.w.top.plane.send(OPERATOR, Put("PolicyChannel", channel)))
+        await r.w.until(lambda: (o := r.outlook("west")) is not None and [s.policy_revision for s in o.spec.services] == [3])
 
 
 async def test_readiness_is_a_condition_of_the_outlook_and_written_when_it_changes() -> None:
@@ -388,22 +398,3 @@ async def test_a_region_whose_own_slots_are_down_is_not_well_because_those_that_
         await r.west_serves(2)
         await w.until(lambda: r.order() is None)
         await w.until(lambda: top.get("assignments", "api.west").spec.recovery is None)
-
-
-async def test_a_lost_region_that_is_deleted_is_written_off_and_its_slots_are_placed_elsewhere() -> None:
-    async with two_regions() as r:
-        w, top = r.w, r.w.top
-        there = await top.plane.send(OPERATOR, Delete("Region", "", "west"))
-        assert isinstance(there, Refused)
-        assert there.reason == "InUse", "what runs in a region that is there would go on unseen"
-        await r.health("west", "Lost")
-        await w.until(lambda: len(w.low.serving()) == 4)
-        ok(await top.plane.send(OPERATOR, Delete("Region", "", "west")))
-        await w.until(lambda: r.order() is None and sorted(w.low.serving()) == [0, 1, 2, 3])
-        await w.until(lambda: top.get("workloads", "api").status.replicas.serving == 4)
-        status = top.get("workloads", "api").status
-        assert [each.region for each in status.regions] == [REGION], "nothing that the dead region said last is counted"
-        assert status.replicas.unknown == 0
-        assert not top.get("assignments", "api.west").spec.slots
-        ok(await top.plane.send(OPERATOR, Delete("Workload", "risk", "api")))
-        await w.until(lambda: top.get("workloads", "api") is None)

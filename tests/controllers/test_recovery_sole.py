@@ -54,11 +54,11 @@ async def test_slots_that_run_once_in_the_world_move_when_the_lease_has_ended_an
         assert len(w.low.serving()) == 2
 
 
-async def test_what_is_exclusive_within_a_region_is_never_stood_in_for() -> None:
+async def test_what_is_exclusive_within_a_region_is_never_stood_in_for_and_no_region_it_is_in_is_ready() -> None:
     async with two_regions(execution="Exclusive") as r:
-        await r.w.until(lambda: (o := r.outlook("west")) is not None and (o.spec.ready, o.spec.short) == (0, 0))
+        await r.w.until(lambda: (o := r.outlook("west")) is not None and (o.spec.ready, o.spec.short) == (0, 1))
         await r.health("west", "Lost")
-        await r.w.until(lambda: (o := r.outlook(REGION)) is not None and (o.spec.ready, o.spec.short) == (0, 0))
+        await r.w.until(lambda: (o := r.outlook(REGION)) is not None and (o.spec.ready, o.spec.short) == (0, 1))
         await r.w.low.quiet()
         assert r.order() is None
         assert r.w.top.get("leases", LEASE, "") is None

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from fairlead.authority.local import LocalPlane
@@ -14,10 +15,10 @@ from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.queue import Taken
-from fairlead.controllers.sent import BATCHES_MAX, Sent
-from fairlead.model.commands import Command, Delete, Enqueue, Outcome, PutStatus, Refused, ReleaseReservation
+from fairlead.controllers.sent import BATCHES_MAX, Sent, submit_in_parts
+from fairlead.model.commands import Accepted, Command, Delete, Enqueue, Outcome, PutStatus, Refused, ReleaseReservation, Unknown
 from fairlead.model.kinds.work import Assignment, AssignmentStatus
-from tests.authority.planes import REGION
+from tests.authority.planes import OPERATOR, REGION
 from tests.controllers.running import RegionRig, region
 
 
@@ -98,6 +99,41 @@ async def test_what_waits_for_the_picture_is_looked_at_when_it_comes_also_by_one
         plane.door.set()
         await r.until(lambda: r.status("web").observed_generation == 1)
         assert plane.said == ["api", "web"]
+
+
+class Answering:
+    """A plane that gives these answers, in turn, to whole submissions."""
+
+    def __init__(self, *answers: Outcome) -> None:
+        self._answers = list(answers)
+        self.sent: list[int] = []
+
+    async def submit(self, commands: list[Command]) -> list[Outcome]:
+        self.sent.append(len(commands))
+        answer = self._answers.pop(0)
+        return [answer for _ in commands]
+
+
+@pytest.mark.parametrize(
+    ("second", "sent"),
+    [
+        (Accepted(7, "nodes//n", ""), [2, 2, 1]),
+        (Refused("Conflict", "another was faster"), [2, 2, 1]),
+        (Refused("StoreUnavailable", "the disk is full"), [2, 2]),
+        (Refused("StaleEvidence", "it was taken back"), [2, 2]),
+        (Unknown("leadership was lost"), [2, 2]),
+    ],
+    ids=lambda value: getattr(value, "reason", type(value).__name__),
+)
+async def test_of_a_look_nothing_more_is_sent_once_what_it_was_decided_on_may_have_been_taken_back(
+    second: Outcome, sent: list[int]
+) -> None:
+    """Whoever judges the rest from then on cannot tell: positions are given out again."""
+    first = Accepted(6, "nodes//n", "")
+    plane: Any = Answering(first, second, first)
+    outcomes = await submit_in_parts(plane, [Command(OPERATOR, Delete("Node", "", "n")) for _ in range(5)], 2)
+    assert plane.sent == sent
+    assert outcomes == [first, first, second, second, first if len(sent) == 3 else second]
 
 
 async def test_what_waits_for_the_picture_is_looked_at_when_the_answer_is_that_nothing_was_written() -> None:

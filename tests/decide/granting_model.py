@@ -2,8 +2,9 @@
 
 As escrow_model.py, one step nearer to production: reconcile functions of both quota controllers, the judge of both statuses, and
 mirrors that copy one object at a time, late and in any order. Clocks run wrong by at most one per cent; either plane may be
-restored from an older copy. `violation` asks of the true state: what runs, or could be placed without asking, never exceeds the
-quota.
+restored from an older copy. What runs goes on over the restore of its region: nodes end what has no lease any more, and the
+region's ledger knows some of the rest, and some that ended, until they have listed. `violation` asks of the true state: what
+runs, or could be placed without asking, never exceeds the quota.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fairlead.controllers.mirror import GENERATION, UID, MirrorUp
 from fairlead.controllers.quota import QuotaController
 from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.granting import in_force
+from fairlead.decide.lapsing import lapsed_grant, lapsed_term
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Body, Caller, Delete, Put, PutStatus, Refused
 from fairlead.model.ids import revision
@@ -38,6 +40,7 @@ from tests.decide.escrow_model import Clock
 
 QUOTA = 100
 LEASE_S = 10
+FENCE_S = 5
 REGIONS = ("east", "west")
 TENANTS = ("risk",)
 _MIRRORED = ("grants", "grantterms")
@@ -58,6 +61,10 @@ def _meta(thing: Any) -> Metadata | None:
     return found
 
 
+class Slot(int):
+    """So much that runs; two of a size are two."""
+
+
 class Plane:
     """The objects of one plane, and its journal's position."""
 
@@ -65,6 +72,7 @@ class Plane:
         self.incarnation = 1
         self.position = 0
         self.objects: dict[Key, tuple[int, Any]] = {}
+        self.bound: dict[str, list[Slot]] = {tenant: [] for tenant in TENANTS}  # the ledger of a region
 
     def put(self, plural: str, thing: Any) -> None:
         meta = thing.metadata
@@ -85,6 +93,7 @@ class Plane:
     def copied(self) -> Plane:
         made = Plane()
         made.incarnation, made.position, made.objects = self.incarnation, self.position, dict(self.objects)
+        made.bound = {tenant: list(slots) for tenant, slots in self.bound.items()}
         return made
 
     def get(self, plural: str, tenant: str, name: str) -> Any:
@@ -113,9 +122,12 @@ class World:
     def __init__(self) -> None:
         self.clocks = {name: Clock() for name in ("global", *REGIONS)}
         self.planes = {name: Plane() for name in ("global", *REGIONS)}
-        self.running: dict[tuple[str, str], list[int]] = {(r, t): [] for r in REGIONS for t in TENANTS}
+        self.running: dict[tuple[str, str], list[Slot]] = {(r, t): [] for r in REGIONS for t in TENANTS}
+        self.told: dict[tuple[str, str], Any] = {}  # what nodes of a restored region were told last: it has no word for them yet
+        self.unlisted: dict[str, int] = {}  # restored regions whose nodes have not said what they run, and since when
         self.copies: dict[str, list[Plane]] = {name: [] for name in self.planes}
         self.incarnations = 1
+        self.lease_s = LEASE_S
         self.controllers = {name: self._controller(name) for name in self.planes}
         top = self.planes["global"]
         for region in REGIONS:
@@ -124,7 +136,7 @@ class World:
             top.put("quotas", Quota(Metadata(name="default", namespace=tenant), QuotaSpec(limits=Resources(QUOTA))))
 
     def _controller(self, name: str) -> Seen:
-        made = Seen(QuotaController(LEASE_S) if name == "global" else GrantController(name))
+        made = Seen(QuotaController(self.lease_s) if name == "global" else GrantController(name))
         made.view.since_ms = self.now(name) if hasattr(self, "clocks") else 0
         return made
 
@@ -137,15 +149,38 @@ class World:
         for region in REGIONS:
             for tenant in TENANTS:
                 self._stop(region, tenant)
+            if region in self.unlisted and self.now(region) >= self.unlisted[region] + FENCE_S * 1000:
+                self.list(region)  # nodes that are silent for so long are given up, and what they may run counts no more
 
     def _stop(self, region: str, tenant: str) -> None:
-        """What is above `after` is gone before the lease ends: here its nodes do it, in an instant."""
-        allowed = self.allowed(region, tenant)
-        placed = self.running[region, tenant]
-        if allowed is None or not allowed.version:
+        """What is above `after` is gone before the lease ends: here its nodes do it, in an instant, by the last word they had."""
+        allowed, placed = self.allowed(region, tenant), self.running[region, tenant]
+        if not self._stands(region, tenant):
+            allowed = self.told.get((region, tenant))
+        if allowed is None:
             return
         while placed and self.now(region) >= allowed.end_ms and sum(placed) > allowed.after.cpu:
-            placed.pop()
+            self._gone(region, tenant, placed.pop())
+
+    def _gone(self, region: str, tenant: str, slot: Slot) -> None:
+        bound = self.planes[region].bound
+        bound[tenant] = [each for each in bound[tenant] if each is not slot]
+
+    def _stands(self, region: str, tenant: str) -> bool:
+        """On an offer that it has taken in the history that it is in."""
+        plane = self.planes[region]
+        grant: Grant | None = plane.get("grants", tenant, region)
+        return grant is not None and grant.status.accepted_version > 0 and grant.status.incarnation == plane.incarnation
+
+    def list(self, region: str) -> None:
+        """Its nodes say what they run: what is not bound is ended, and what is bound and does not run is not begun."""
+        self.unlisted.pop(region, None)
+        bound = self.planes[region].bound
+        for tenant in TENANTS:
+            known = {id(slot) for slot in bound[tenant]}
+            self.running[region, tenant] = [slot for slot in self.running[region, tenant] if id(slot) in known]
+            there = {id(slot) for slot in self.running[region, tenant]}
+            bound[tenant] = [slot for slot in bound[tenant] if id(slot) in there]
 
     def allowed(self, region: str, tenant: str) -> Any:
         plane = self.planes[region]
@@ -158,23 +193,24 @@ class World:
 
     def place(self, region: str, tenant: str, amount: int) -> bool:
         allowed = self.allowed(region, tenant)
-        placed = self.running[region, tenant]
-        fits = allowed is not None and sum(placed) + amount <= allowed.limit.cpu
+        bound = self.planes[region].bound[tenant]
+        fits = allowed is not None and sum(bound) + amount <= allowed.limit.cpu
         if fits:
-            placed.append(amount)
+            bound.append(Slot(amount))
+            self.running[region, tenant].append(bound[-1])
         self._count(region, tenant, 0 if fits else amount)
         return fits
 
     def end(self, region: str, tenant: str) -> None:
         if self.running[region, tenant]:
-            self.running[region, tenant].pop(0)
+            self._gone(region, tenant, self.running[region, tenant].pop(0))
         self._count(region, tenant, 0)
 
     def _count(self, region: str, tenant: str, waits: int) -> None:
         """As the assignment controller says it: how many run, and how many wait for quota."""
         plane = self.planes[region]
         pending = (PendingReason("WaitingForQuota", waits),) if waits else ()
-        counts = StageCounts(bound=sum(self.running[region, tenant]))
+        counts = StageCounts(bound=sum(plane.bound[tenant]))
         spec = AssignmentSpec("api", "u", 1, region, requests=Resources(1))
         made = Assignment(
             Metadata(name=f"api.{region}", namespace=tenant), spec, AssignmentStatus(replicas=counts, pending=pending)
@@ -208,6 +244,23 @@ class World:
     def restart(self, who: str) -> None:
         self.controllers[who] = self._controller(who)
 
+    def dark(self, region: str, true_ms: int) -> None:
+        """A region has no server for so long, and starts cold behind a clock that has not moved (ADR 0034)."""
+        before = self.clocks[region].reading
+        self.advance(true_ms)
+        self.clocks[region].reading = before
+        plane, now = self.planes[region], instant(self.now(region))
+        for key, (_, thing) in sorted(plane.objects.items()):
+            if key[0] in _MIRRORED:
+                plane.position += 1
+                plane.objects[key] = (plane.position, lapsed_term(thing, now) if key[0] == "grantterms" else lapsed_grant(thing))
+        self.restart(region)
+
+    def relet(self, lease_s: int) -> None:
+        """The global plane's servers are started anew, configured with another lease."""
+        self.lease_s = lease_s
+        self.restart("global")
+
     def _write(self, who: str, body: Body) -> None:
         plane = self.planes[who]
         match body:
@@ -235,12 +288,14 @@ class World:
     def _context(self, who: str) -> Any:
         plane = self.planes[who]
         now: datetime = instant(self.now(who))
-        used = {tenant: sum(self.running.get((who, tenant), [])) for tenant in TENANTS}
+        used = {tenant: sum(plane.bound[tenant]) for tenant in TENANTS}
         return SimpleNamespace(
-            settings=SimpleNamespace(plane="global" if who == "global" else "region", region=who),
+            settings=SimpleNamespace(plane="global" if who == "global" else "region", region=who, fence_s=FENCE_S),
             incarnation=plane.incarnation,
             now=now,
             now_ms=self.now(who),
+            leader_since_ms=self.unlisted.get(who, 0),
+            unlisted=SimpleNamespace(any_well=lambda incarnation: "n1" if who in self.unlisted else ""),
             state=SimpleNamespace(hot=plane.get),
             policies=SimpleNamespace(
                 channel_meta=_meta(plane.get("policychannels", "", CHANNEL_NAME)),
@@ -296,6 +351,9 @@ class World:
         older = self.copies[who][which % len(self.copies[who])].copied()
         older.incarnation = self.incarnations
         older.position += 1000
+        if who != "global":
+            self.told |= {(who, t): self.allowed(who, t) for t in TENANTS if self._stands(who, t)}
+            self.unlisted[who] = self.now(who)
         self.planes[who] = older
         self.restart(who)
 
@@ -325,6 +383,7 @@ class World:
 def settled(world: World, seconds: int = 6) -> None:
     for _ in range(seconds):
         for region in REGIONS:
+            world.list(region)
             world.round(region)
         world.advance(1000)
 

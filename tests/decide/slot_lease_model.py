@@ -103,7 +103,8 @@ class World:
     def judge(self, command: Command) -> Outcome:
         """Production's verdict, at this moment."""
         above, now_ms, body = self.above, self.now_ms(), command.body
-        state = SimpleNamespace(get=lambda plural, tenant, name: self._rec(name))
+        found = [SimpleNamespace(name=name, hot=lease) for name, lease in above.leases.items()]
+        state = SimpleNamespace(get=lambda plural, tenant, name: self._rec(name), live=lambda plural: iter(found))
         ctx: Any = SimpleNamespace(
             state=state, now=instant(now_ms), now_ms=now_ms, incarnation=above.incarnation, leader_epoch=1,
             leader_since_ms=self.leader_since_ms, settings=SimpleNamespace(region="global", clock_rate_error=0.01),

@@ -50,6 +50,11 @@ def test_every_kind_has_its_rules_or_says_that_it_needs_none() -> None:
     assert set(RULES) == {info.kind for info in KINDS.values()}
 
 
+def test_a_pool_is_told_of_everything_for_which_its_nodes_would_be_refused_at_once() -> None:
+    found = faults(BY_KIND["NodePool"], example("NodePool", provider="local", max_slots=20_000), None)
+    assert {fault.path for fault in found} == {"spec.maxSlots", "spec.node"}
+
+
 @pytest.mark.parametrize("kind", sorted(BY_KIND))
 def test_an_object_with_nothing_wrong_is_admitted_new_and_unchanged(kind: str) -> None:
     record = valid()[kind]
@@ -198,6 +203,14 @@ def test_a_fault_never_repeats_a_strangers_text_at_length() -> None:
         (example("Node", hourly_cost_millis=-1), "spec.hourlyCostMillis", "must be 0 to"),
         (example("NodePool", min_nodes=4), "spec.minNodes", "may be at most maxNodes, which is 3, got 4"),
         (example("NodePool", allowed_tenants=("a", "a")), "spec.allowedTenants[1]", "repeats spec.allowedTenants[0]"),
+        (example("NodePool", max_slots=20_000), "spec.maxSlots", "must be 1 to 10000, got 20000"),
+        (example("NodePool", provider="local"), "spec.node", "must have cpu or memory"),
+        (example("NodePool", provider="local", node=Resources(scalars=[("gpu", 1)])), "spec.node", "must have cpu or memory"),
+        (
+            with_meta(example("NodePool", provider="local", node=SMALL), name="p" * 179),
+            "metadata.name",
+            "may have 178 characters, has 179: its nodes are named after it",
+        ),
         (example("EvictionRequest", reason=" "), "spec.reason", "is required: say why"),
         (example("EvictionRequest", slot=SlotRef(workload="api", uid="u", index=0)), "metadata.name", "must be 'api-0', as spec"),
         (example("EvictionRequest", slot=SlotRef(workload="api", uid="", index=3)), "spec.slot.uid", "is required"),

@@ -176,6 +176,13 @@ def test_only_what_a_slot_runs_makes_a_revision() -> None:
     assert revision_for(workload(6), 500, [first, other]) == (first, False), "an undo goes back"
 
 
+def test_a_label_makes_no_revision_because_no_generation_begins_with_it() -> None:
+    first, _ = revision_for(workload(1), 500, [])
+    labelled = workload(1)
+    labelled = replace(labelled, metadata=replace(labelled.metadata, labels={"tier": "gold"}))
+    assert revision_for(labelled, 500, [first]) == (first, False), "its name is taken"
+
+
 def test_what_runs_after_an_end_is_settled_in_the_revision_and_saying_what_holds_anyway_restarts_nothing() -> None:
     def policy(job: JobRule | None, said: Any) -> str | None:
         made = workload(1, job=job, template=Template(command=("run",), restart_policy=said))

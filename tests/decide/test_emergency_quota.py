@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from fairlead.controllers.contract import View
 from fairlead.controllers.quota import QuotaController
-from fairlead.decide.granting import EMERGENCY_DRAIN_MS, first_version, in_force, must_end_ms
+from fairlead.decide.granting import EMERGENCY_DRAIN_MS, account_of, first_version, in_force, must_end_ms
 from fairlead.decide.lasting import staying
+from fairlead.decide.sharing import Emergency, QuotaNow, wished
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
@@ -79,6 +80,27 @@ def test_an_emergency_quota_raises_the_limits_until_its_end_and_not_a_moment_lon
     condition = next(c for c in top.get("quotas", "risk", "default").status.conditions if c.type == "OverQuota")
     assert condition.status == "False"
     assert not world.violation()
+
+
+def test_an_emergency_quota_ends_in_time_also_in_a_region_that_lost_count_of_the_time() -> None:
+    """Its servers were away for twenty seconds, and its clock did not move: it would have counted on for as long."""
+    world = World()
+    settled(world)
+    flood(world, 60, 60)
+    for _ in range(12):
+        world.place("east", "risk", 10)
+        settled(world, 1)
+    world.dark("east", 20_000)
+    settled(world, 8)
+    while not world.place("east", "risk", 1):
+        world.end("east", "risk")
+    assert sum(world.running["east", "risk"]) > 50, "it is in force, and there is room"
+    over = next(item for item in world.planes["global"].objects.values() if isinstance(item[1], Override))[1]
+    while world.now("global") < millis(over.metadata.creation_time) + 60_000:
+        world.round("east")
+        world.advance(500)
+    assert world.allowed("east", "risk").limit.cpu <= QUOTA
+    assert not world.place("east", "risk", 1)
 
 
 def test_the_next_emergency_quota_takes_over_when_the_first_ends_and_nothing_is_stopped() -> None:
@@ -250,6 +272,24 @@ def test_a_region_that_an_emergency_quota_does_not_reach_gets_no_more_than_there
     limits = {region: world.allowed(region, "risk").limit.cpu for region in REGIONS}
     assert limits["west"] == QUOTA // 2
     assert sum(limits.values()) <= QUOTA, f"what was added is for west alone: {limits}"
+
+
+@pytest.mark.parametrize("part", [900, 1880, 1953, 2100])
+def test_what_a_region_is_wished_to_have_does_not_hang_on_how_much_of_its_last_offer_an_emergency_gave(part: int) -> None:
+    """East waits, and has an emergency quota for itself beside one for all. The quota controller made an offer of each wish, and
+    a wish of each offer, ten within some milliseconds, each half as far from the last as that was from the one before."""
+    end = instant(60_000)
+    floods = (Emergency({"cpu": 1200}, frozenset(), end), Emergency({"cpu": 900}, frozenset({"east"}), end))
+    quota = QuotaNow({"cpu": 5700}, {"cpu": 3600}, {}, floods)
+    east = GrantSpec("east", 2, Resources(1341 + part), Resources(2975), emergency=Resources(part), emergency_end_time=end)
+    west = GrantSpec("west", 2, Resources(1373), Resources(1373))
+    said = {
+        "east": (east, GrantStatus(used=Resources(2900), waiting=Resources(541))),
+        "west": (west, GrantStatus(used=Resources(1800))),
+    }
+    grants = {name: Grant(Metadata(name=name, namespace="risk"), *each) for name, each in said.items()}
+    accounts = {name: account_of(grant, 1) for name, grant in grants.items()}
+    assert wished(quota, grants, accounts)["east"].during == {"cpu": 3671}
 
 
 class Agents:

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.decide import escrow
-from fairlead.decide.granting import account_of, answer_spec, taken_answer
+from fairlead.decide.granting import account_of, tell
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put
-from fairlead.model.kinds.capacity import Grant, GrantSpec
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.quota import GrantOffer, GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
@@ -19,7 +19,7 @@ from tests.decide.granting_model import QUOTA, REGIONS, TENANTS, World, hold, se
 
 KINDS = (
     ["advance"] * 6 + ["control"] * 6 + ["blindly"] * 4 + ["down"] * 6 + ["up"] * 6 + ["place"] * 10 + ["end"] * 3 + ["copy"]
-    + ["restart"] + ["round"] * 8
+    + ["restart"] + ["round"] * 8 + ["list"] * 4
 )  # fmt: skip
 
 
@@ -29,7 +29,8 @@ def walk(seed: int, steps: int = 300) -> tuple[str, int]:
     for clock in world.clocks.values():
         clock.rate = rng.choice((990, 1000, 1010))
     for number in range(steps):
-        kind = "restore" if rng.random() < 0.006 else rng.choice(KINDS)
+        rare = rng.random()
+        kind = "restore" if rare < 0.015 else "relet" if rare < 0.025 else rng.choice(KINDS)
         # For half of the time one region is as good as cut off.
         region = rng.choice(REGIONS) if number % 200 < 100 or rng.random() < 0.2 else REGIONS[seed % 2]
         who = rng.choice(("global", *REGIONS))
@@ -55,6 +56,10 @@ def walk(seed: int, steps: int = 300) -> tuple[str, int]:
                 world.restart(who)
             case "restore":
                 world.restore(who, first)
+            case "relet":
+                world.relet(rng.choice((1, 3, 10, 30)))
+            case "list":
+                world.list(region)
             case "round":
                 world.round(region)
         broken = world.violation()
@@ -162,6 +167,43 @@ def test_a_region_below_the_floor_writes_down_the_end_of_its_lease_before_it_tak
     assert world.allowed("east", "risk").end_ms == before.end_ms
 
 
+def test_what_runs_in_a_restored_region_goes_on_however_long_nobody_is_heard_and_may_be_offered_again() -> None:
+    world = World()
+    settled(world)
+    assert world.place("east", "risk", 40)
+    settled(world)
+    world.copy("east")
+    world.restore("east", 0)
+    world.list("east")
+    for _ in range(60):
+        world.advance(1000)
+        assert not world.place("east", "risk", 5)
+        assert not world.violation()
+    assert world.running["east", "risk"] == [40]
+    settled(world)
+    assert world.place("east", "risk", 5)
+
+
+def test_a_restored_region_asks_for_leases_when_its_nodes_have_said_what_they_run() -> None:
+    """Its ledger has lost what was bound last: it would take an offer that leaves no room for that, and the west be given it."""
+    world = World()
+    settled(world)
+    world.copy("east")
+    assert world.place("east", "risk", 40)
+    world.restore("east", 0)
+    assert not world.planes["east"].bound["risk"], "though it runs"
+    for _ in range(8):
+        world.place("west", "risk", 10)
+        for region in REGIONS:
+            world.round(region)
+        world.advance(500)
+        assert not world.violation()
+    settled(world)
+    assert not world.running["east", "risk"], "what is bound nowhere was ended"
+    assert world.place("west", "risk", 10), "there is room for it now"
+    assert not world.violation()
+
+
 def test_a_restored_region_uses_nothing_until_it_has_taken_an_offer_again() -> None:
     world = World()
     settled(world)
@@ -262,14 +304,13 @@ def test_an_offer_is_not_taken_while_more_is_used_than_it_allows() -> None:
     assert world.planes["east"].get("grants", "risk", "east").status.accepted_version == smaller.version
 
 
-def test_a_lease_is_counted_from_the_question_and_honoured_from_the_answer() -> None:
-    asked, answered_at = instant(1_000_000), 1_007_000
-    status = GrantTermStatus(incarnation=1, asked=4, asked_time=asked, taken=3, knows=1)
-    term = GrantTerm(Metadata(name="east"), GrantTermSpec("east"), status)
-    spec = answer_spec(term, 1, {}, 600, answered_at)
-    assert taken_answer(replace(term, spec=spec)).end_time == instant(1_000_000 + 594_000)
-    assert spec.until_time == instant(answered_at + 606_000 + 30_000)
-    assert answer_spec(replace(term, status=replace(status, knows=0)), 1, {}, 600, answered_at).lease_seconds == 0
+@pytest.mark.parametrize(("incarnation", "told", "stays"), [(1, 50, 10), (2, 40, 40)])
+def test_of_what_it_uses_a_region_that_lost_what_it_stood_on_tells_that_it_stays(incarnation: int, told: int, stays: int) -> None:
+    """To a plane that was restored, too: it goes on, so nobody else may be given it when a lease ends."""
+    status = GrantStatus(accepted_version=3, during=Resources(50), after=Resources(10), incarnation=1)
+    grant = Grant(Metadata(name="east", namespace="risk"), GrantSpec("east", 3, lease_seconds=600), status)
+    leased = GrantTerm(Metadata(name="east"), GrantTermSpec("east"), GrantTermStatus(incarnation=1, end_time=instant(600_000)))
+    assert tell(grant, leased, incarnation, {"cpu": 40}, 1_000) == (Resources(told), Resources(stays))
 
 
 def test_nobody_counts_a_lease_as_ended_whose_time_it_has_not_watched() -> None:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.decide.escrow import Amounts, smallest, within
 from fairlead.decide.granting import in_force
-from fairlead.decide.lasting import Granted, GrantWord, Leases, is_settled, leases_at, staying, word_of
+from fairlead.decide.lasting import AS_TOLD, Granted, GrantWord, Leases, is_settled, leases_at, staying, word_of
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.meta import Metadata
@@ -42,6 +43,22 @@ def test_those_who_use_more_than_stays_or_have_a_lease_of_their_own_are_named() 
     assert not is_settled(grants["within"], TERM, 2, {})
     assert not is_settled(grants["within"], None, 1, {})
     assert is_settled(None, TERM, 1, {"cpu": 9})
+
+
+def test_the_answer_that_leases_the_others_prolongs_nothing_of_a_tenant_whose_offer_was_taken_in_lost_history() -> None:
+    """Its region has not taken one since: what is above `after` may be another region's when the lease that it had is over."""
+    again = replace(TERM, status=replace(TERM.status, incarnation=2))
+    taken = grant(1_000)
+    grants = {"taken": replace(taken, status=replace(taken.status, incarnation=2)), "lost": taken}
+    found = leases_at(7, grants, again, 2, {"taken": {"cpu": 1}, "lost": {"cpu": 1}})
+    assert found == Leases(7, END_MS, {"lost": AS_TOLD})
+    word = word_of(found, END_MS - 60_000)
+    for before, until in ((GrantWord(9, 5.0, {}), 4.0), (GrantWord(9, 90.0, {"lost": 8.0}), 7.0)):
+        told = Granted().told(before, 0.0, 0.0, 1.0).told(word, 2.0, 0.0, 1.0)
+        assert (told.until("lost"), told.is_firm("lost", 1)) == (until, False)
+        assert (told.until("taken"), told.is_firm("taken", 7)) == (61.0, True)
+        assert told.told(word, 3.0, 0.0, 1.0).until("lost") == until, "however often it is said"
+    assert Granted().told(word, 2.0, 0.0, 1.0).until("lost") == -math.inf, "nothing was said of it yet"
 
 
 def test_what_an_emergency_added_does_not_stay_and_nothing_does_in_another_history() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.decide.leftovers import (
     ALLOWED_S,
@@ -159,6 +160,14 @@ def test_use_above_what_the_global_plane_allows_has_an_owner_and_a_deadline() ->
     (expired,) = over_grants([grant(8000, NOW)], None, 1, NOW)
     assert expired.problem == "ExpiredGrant"
     assert over_grants([grant(8000, NOW + 1)], None, 1, NOW) == []
+
+
+def test_what_runs_on_where_a_region_has_lost_what_it_stood_on_is_nobody_s_to_mend() -> None:
+    made = grant(3000)
+    status = replace(made.status, accepted_version=3, during=made.spec.during, after=made.spec.after, incarnation=1)
+    leased = replace(made, spec=replace(made.spec, lease_seconds=600), status=status)
+    assert [each.problem for each in over_grants([leased], None, 1, NOW)] == ["ExpiredGrant"]
+    assert over_grants([leased], None, 2, NOW) == []
 
 
 def test_a_quota_that_is_exceeded_is_overdue_after_the_time_it_may_be() -> None:

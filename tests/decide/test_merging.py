@@ -135,6 +135,7 @@ def test_a_report_counts_what_was_decided_apart_and_names_who_is_above_its_offer
     assert "no tenant is above its offer" in words(report)
     greedy = replace(grant, status=replace(grant.status, used=Resources(301)))
     assert merged(5_000, 10_000, bindings, [greedy], term, 1).over == ("risk",)
+    assert merged(5_000, 10_000, bindings, [greedy], term, 2).over == (), "it has lost what it stood on, and keeps what runs"
 
 
 def test_a_report_proves_each_tenant_s_use_and_tells_what_was_ordered_here() -> None:

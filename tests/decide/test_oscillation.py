@@ -73,6 +73,27 @@ def test_different_values_and_slow_repetitions_are_no_fight() -> None:
     assert fights(found, value=99, step_ms=WINDOW_MS, times=20) == []
 
 
+def test_what_follows_a_world_that_goes_back_and_forth_is_no_fight() -> None:
+    found = Oscillation("recovery")
+    assert [found.wrote(KEY, OBJECT, number % 2, None, 1000 * number) for number in range(50)] == [None] * 50
+    spans = [1, 1, 2, 1, 2, 2, 1]
+    assert [found.wrote(KEY, OBJECT, value, None, 60_000 + 1000 * n) for n, value in enumerate(spans)] == [None] * len(spans)
+
+
+def test_who_is_contradicted_is_noticed_though_it_changes_its_own_mind_meanwhile() -> None:
+    found = Oscillation("autoscaler")
+    told = [found.wrote(KEY, OBJECT, value, None, 1000 * n) for n, value in enumerate((7, 7, 8, 7, 7, 7))]
+    assert [each is not None for each in told] == [False] * 5 + [True]
+
+
+def test_a_status_said_again_does_not_change_what_the_spec_was() -> None:
+    found = Oscillation("a")
+    for number in range(TIMES - 1):
+        assert found.wrote(KEY, OBJECT, 7, None, 2000 * number) is None
+        assert found.wrote(KEY, OBJECT, 0, None, 2000 * number + 1000, "status") is None
+    assert found.wrote(KEY, OBJECT, 7, None, 2000 * TIMES) is not None
+
+
 def test_what_is_deleted_and_made_again_under_one_name_is_no_fight() -> None:
     found = Oscillation("a")
     lives = [Metadata(name="api", uid=Uid(f"u-{number}")) for number in range(3 * TIMES)]

@@ -103,6 +103,36 @@ def test_a_victim_that_runs_again_is_in_a_life_nobody_has_claimed() -> None:
     assert world.evictable.cells["cpu_free"][0] == 0
 
 
+def test_a_victim_that_leaves_another_node_is_no_credit_where_it_was_claimed_before() -> None:
+    world = World(2, cpu=1)
+    low, full = world.put(0, "low"), world.put(1, "full", priority=9)
+    claim(world, need_of(), "high")
+    world.evictable.told(low, Leaving(0, {**world.slots[("t", "high")][1], "uid": ""}), -1)
+    world.leave(full)
+    world.put(1, "low")
+    plan = claim(world, need_of(), "other")
+    assert (plan.row, plan.victims) == (1, (low,))
+    world.evictable.claim(("t", "high"), 0, (low,))  # told again, as with every change of a binding that has startAfter
+    assert world.evictable.cells["cpu_free"][0] == 0
+    assert world.plan(need_of()) == NoPlan({"room": 2})
+
+
+def test_a_claim_that_another_one_took_over_leaves_no_credit_when_the_victim_has_gone() -> None:
+    world = World(1, cpu=2)
+    low = world.put(0, "low")
+    world.put(0, "high", priority=9)
+    world.put(0, "other", priority=9)
+    leaving = Leaving(0, {**world.slots[low][1], "uid": ""})
+    world.drain(low)
+    world.evictable.claim(("t", "high"), 0, (low,))
+    world.put(0, "low")  # a life that is over again before anybody had a look
+    world.drain(low)
+    for claimer in ("other", "high", "other"):
+        world.evictable.claim(("t", claimer), 0, (low,))
+    world.evictable.told(low, leaving, -1)
+    assert world.evictable.cells["cpu_free"][0] == 0
+
+
 def test_the_largest_and_the_youngest_of_a_row_are_those_still_there() -> None:
     world = World(1, cpu=9)
     world.put(0, "large", cpu=5, memory=7, started_ms=600_000)

@@ -124,6 +124,14 @@ def test_a_waiting_slot_that_was_moved_for_room_still_says_where_it_was_when_its
     assert (put.object.spec.generation, put.object.spec.left_node, put.object.spec.left_until_time) == (2, "n1", until)
 
 
+def test_what_is_queued_bears_the_labels_that_its_workload_has_by_now() -> None:
+    order = assignment(1)
+    labelled = replace(order, metadata=replace(order.metadata, labels={"tier": "gold", "app": "api"}))
+    made = request_for(labelled, revision(1), 0, 2)
+    assert made.spec.ask.labels == (("app", "api"), ("tier", "gold"))
+    assert replace(made, spec=replace(made.spec, ask=revision(1).spec.ask)) == request_for(order, revision(1), 0, 2)
+
+
 def test_running_slots_are_never_touched_here() -> None:
     running = {
         i: Slot(i, state, 1, 1) for i, state in enumerate((_S.BOUND, _S.SERVING, _S.DRAINING, _S.UNKNOWN, _S.FAILED, _S.RESERVED))

@@ -133,6 +133,27 @@ def test_where_it_may_not_be_any_more_it_stays_until_another_serves_in_its_place
     assert plan([served], regions("east"), Rooms({})).orders == {("risk", "risk-api"): {"centre": 4}}
 
 
+def test_what_may_not_be_there_any_more_stays_as_well_while_its_region_is_not_heard() -> None:
+    """Seconds of silence are no reason to end the last copy: not when it is heard, not when it is lost, not in between."""
+    only = service(minimum=1, regions=("east", "centre"), slots={"east": 1}, alive={}, ordered={"west": 1}, stood_in={"west": 1})
+    there = {("risk", "risk-api"): {"west": 1}}
+    for seen in (regions("east"), unknown("west", lost=("east",)), regions("east", "west")):
+        assert plan([only], seen, Rooms({})).orders == there
+    moving = {("risk", "risk-api"): {"west": 1, "centre": 1}}
+    assert plan([only], unknown("west", lost=("east",)), held(centre=1)).orders == moving, "it moves on, as if it were heard"
+    served = only._replace(ordered={"west": 1, "centre": 1}, stood_in={"west": 1, "centre": 1})
+    assert plan([served], unknown("west", lost=("east",)), Rooms({})).orders == {("risk", "risk-api"): {"centre": 1}}
+    elsewhere = Regions(frozenset({"east"}), frozenset({"centre"}), frozenset())
+    assert plan([only], elsewhere, Rooms({})).orders == {}, "its Region was written off"
+
+
+def test_what_half_comes_up_is_not_taken_back_while_its_region_is_not_heard() -> None:
+    half = service(slots={"east": 4}, alive={}, ordered={"west": 4}, stood_in={"west": 3}, idle={"west": 1})
+    assert plan([half], unknown("west", lost=("east",)), Rooms({})).orders == {("risk", "risk-api"): {"west": 4}}
+    more = plan([half], unknown("west", lost=("east",)), held(centre=4))
+    assert more.orders == {("risk", "risk-api"): {"west": 4, "centre": 4}}, "nor is it counted on"
+
+
 def test_what_was_ordered_stays_until_the_region_has_settled_and_its_own_slots_serve_again() -> None:
     recovering = service(ordered={"west": 2}, alive={"east": 0, "west": 2})
     there = {("risk", "risk-api"): {"west": 2}}
@@ -238,11 +259,37 @@ def test_a_room_that_was_given_away_and_not_claimed_yet_is_not_given_away_again(
 def test_the_outlook_names_where_how_many_how_soon_and_what_is_missing() -> None:
     pace = Pace(detect_s=20, bind_s=1, start_s=9)
     (seen,) = outlook("east", [service(), service("other", slots={"west": 4})], regions(), held(west=9), pace)
-    assert seen == (("risk", "risk-api"), "west", 2, 30.0, 0, "")
+    assert seen == (("risk", "risk-api"), "west", 2, 30.0, 0, "", 0)
     (seen,) = outlook("west", [service()], regions(), Rooms({}), pace)
-    assert seen == (("risk", "risk-api"), "east", 0, 20.0, 0, ""), "it has its minimum elsewhere already"
+    assert seen == (("risk", "risk-api"), "east", 0, 20.0, 0, "", 0), "it has its minimum elsewhere already"
     (seen,) = outlook("east", [service()], regions(), held(west=1), pace)
     assert (seen.missing, seen.new_slots) == (1, 1)
+
+
+def test_the_outlook_of_a_region_names_what_only_stands_in_there() -> None:
+    pace = Pace(detect_s=20, bind_s=1, start_s=9)
+    only = service(minimum=1, regions=("east", "west"), slots={"east": 1}, alive={}, ordered={"west": 1}, stood_in={"west": 1})
+    (seen,) = outlook("west", [only], regions("east"), held(east=9), pace)
+    assert (seen.region, seen.missing, "no healthy region may carry it" in seen.why) == ("", 1, True)
+    wider = only._replace(regions=NAMES)
+    (seen,) = outlook("west", [wider], regions("east"), held(centre=1), pace)
+    assert seen == (("risk", "risk-api"), "centre", 1, 30.0, 0, "", 0)
+    (seen,) = outlook("west", [wider], regions("east"), Rooms({}), pace)
+    assert (seen.missing, seen.why) == (1, "budget 'critical' holds no more in centre")
+    back = wider._replace(alive={"east": 1})
+    (seen,) = outlook("west", [back], regions(), Rooms({}), pace)
+    assert (seen.region, seen.missing, seen.why) == ("east", 0, ""), "its own serve again"
+
+
+def test_where_all_there_is_of_it_stands_in_and_that_is_lost_it_is_ordered_elsewhere_or_missing() -> None:
+    homeless = service(slots={"east": 0}, alive={}, ordered={"west": 4}, stood_in={"west": 4})
+    both = {("risk", "risk-api"): {"west": 4, "centre": 4}}
+    assert plan([homeless], regions("west"), held(centre=4)).orders == both
+    nowhere = homeless._replace(regions=())
+    found = plan([nowhere], regions("west"), held(centre=4))
+    assert (found.orders, found.short["risk", "risk-api"].missing) == ({("risk", "risk-api"): {"west": 4}}, 4)
+    (seen,) = outlook("west", [nowhere], regions(), held(centre=4), Pace(18.0, 1.0, 5.0))
+    assert seen.missing == 4
 
 
 def claimed_by(services: list[Service]) -> dict[tuple[str, str], int]:

@@ -21,12 +21,12 @@ def region(name: str, quiet_ms: int = 0, health: Health = "Healthy", renewed_ms:
     return RegionFacts(name, health, NOW - quiet_ms if renewed_ms is None else renewed_ms, 10.0)
 
 
-def judge(*regions: RegionFacts, since_ms: int = 0) -> dict[str, RegionVerdict]:
-    return {v.name: v for v in judge_regions(regions, since_ms, NOW, RULES)}
+def judge(*regions: RegionFacts, since_ms: int = 0, deaf_ms: int = 0) -> dict[str, RegionVerdict]:
+    return {v.name: v for v in judge_regions(regions, since_ms, NOW, RULES, deaf_ms)}
 
 
-def health(*regions: RegionFacts, since_ms: int = 0) -> dict[str, Health]:
-    return {name: v.health for name, v in judge(*regions, since_ms=since_ms).items()}
+def health(*regions: RegionFacts, since_ms: int = 0, deaf_ms: int = 0) -> dict[str, Health]:
+    return {name: v.health for name, v in judge(*regions, since_ms=since_ms, deaf_ms=deaf_ms).items()}
 
 
 def test_a_region_is_unknown_after_its_lease_and_lost_within_twenty_seconds() -> None:
@@ -53,6 +53,14 @@ def test_when_no_region_is_heard_it_is_rather_us() -> None:
     found = judge(region("a", LATE, "Unknown"), region("b", LATE))
     assert {v.health for v in found.values()} == {"Unknown", "Healthy"}
     assert all(v.mass_silence for v in found.values())
+
+
+def test_who_is_heard_some_seconds_after_the_first_when_nobody_was_is_not_lost_in_between() -> None:
+    first, unknown, well = region("a"), region("b", 90_000, "Unknown"), region("c", 90_000)
+    assert health(first, unknown, well, deaf_ms=NOW - 100) == {"a": "Healthy", "b": "Unknown", "c": "Healthy"}
+    assert health(first, unknown, well, deaf_ms=NOW - LEASE - 1) == {"a": "Healthy", "b": "Unknown", "c": "Unknown"}
+    assert health(first, unknown, well, deaf_ms=NOW - LATE)["b"] == "Lost", "it is silent by itself"
+    assert health(first, region("b", 90_000, "Lost"), deaf_ms=NOW - 100)["b"] == "Lost", "and silence is no sign of life"
 
 
 def test_several_silent_ones_are_declared_and_said_to_be_several() -> None:

@@ -52,6 +52,34 @@ def test_those_that_have_not_served_for_long_let_nobody_go() -> None:
     assert len(leaving(gone, world, wanted(gone, world), 2).evict) == 4, "where none are wanted nobody is waited for"
 
 
+# --- what runs once
+
+
+ONCE = {"surge": 0, "unavailable": 1, "execution": "Exclusive"}
+
+
+def test_what_runs_once_leaves_before_its_next_life_begins() -> None:
+    o, world = order(1, 2, **ONCE), slots(slot(0))  # type: ignore[arg-type]
+    assert wanted(o, world) == {0: 2}
+    assert evicted(o, world) == [0]
+    assert wanted(o, slots(slot(0, leaving=True, held=True))) == {0: 2}, "a drain that finds nobody to spare gets nobody more"
+
+
+@pytest.mark.parametrize("state", [_S.STARTING, _S.SERVING])
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_spare_slot_of_what_runs_once_is_wanted_by_nobody(state: SlotState, paused: bool) -> None:
+    """A rollout was under way in the version before."""
+    world = slots(slot(0, _S.FAILED), slot(SPARE, state, 2))
+    for of in (1, 2):
+        assert SPARE not in wanted(order(1, of, paused=paused, **ONCE), world)  # type: ignore[arg-type]
+
+
+def test_of_several_that_run_once_the_rule_says_how_many_are_missing_at_once() -> None:
+    world = slots(*(slot(index) for index in range(5)))
+    assert evicted(order(5, 2, **ONCE), world) == [0]  # type: ignore[arg-type]
+    assert evicted(order(5, 2, **(ONCE | {"unavailable": 3})), world) == [0, 1, 2]  # type: ignore[arg-type]
+
+
 # --- who should be there
 
 

@@ -168,6 +168,19 @@ def test_the_outlook_counts_the_time_a_slot_lease_takes_to_end() -> None:
     assert (found.new_slots, found.missing, found.seconds) == (2, 0, 72.0)
 
 
+def test_the_outlook_of_a_region_names_what_only_stands_in_there_for_one_that_is_lost() -> None:
+    """It names each home's slot once more, in a third region, or is missing."""
+    moved = service(homes={"east": (0,)}, taken={"east": 7}, stand_ins=(for_east(0),))
+    moved = moved._replace(minimum=1, slots={"east": 1, "west": 0}, alive={}, ordered={"west": 1}, stood_in={"west": 1})
+    regions = Regions(frozenset({"east"}), frozenset({"west", "centre"}), frozenset())
+    (found,) = outlook("west", [moved], regions, HELD, Pace(18.0, 1.0, 5.0))
+    assert (found.region, found.new_slots, found.missing, found.seconds) == ("centre", 1, 0, 72.0)
+    (found,) = outlook("west", [moved], regions, Rooms({}), Pace(18.0, 1.0, 5.0))
+    assert (found.missing, found.why) == (1, "budget 'critical' holds no more in centre")
+    (found,) = outlook("west", [moved._replace(regions=("east", "west"))], regions, HELD, Pace(18.0, 1.0, 5.0))
+    assert (found.missing, found.why) == (1, "no healthy region may carry it (it may be in east, west)")
+
+
 # --- what it means to a region ----------------------------------------------------------------------------------------------
 
 

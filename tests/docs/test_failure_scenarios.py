@@ -6,11 +6,13 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from fairlead.drills.catalogue import DRILLS
 from fairlead.model.controllers import CONTROLLERS
+from fairlead.model.kinds.repair import Problem
 from fairlead.observe.metrics import METRICS
 from fairlead.sim.profiles import PROFILES
 
@@ -76,6 +78,12 @@ def test_what_proves_it_are_metrics_that_exist() -> None:
     asked = {word for word in named(proved) if not word.startswith("fairlead")}
     assert asked
     assert asked <= set(METRICS), f"there are no metrics {sorted(asked - set(METRICS))}"
+
+
+def test_repairs_are_named_by_problems_that_exist() -> None:
+    told = set(re.findall(r"problem ([A-Z]\w+)", PAGE))
+    assert told
+    assert told <= set(get_args(Problem)), f"there are no problems {sorted(told - set(get_args(Problem)))}"
 
 
 def test_who_acts_first_are_controllers_that_exist() -> None:

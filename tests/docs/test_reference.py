@@ -56,10 +56,3 @@ def test_every_refusal_and_side_effect_is_listed() -> None:
     refusals, objects = (FOLDER / "refusals.md").read_text(), (FOLDER / "objects.md").read_text()
     assert [name for name in REFUSALS if f"| `{name}` |" not in refusals] == []
     assert [effect.name for effect in SIDE_EFFECTS if f"| {effect.name} |" not in objects] == []
-
-
-@pytest.mark.parametrize("name", list(PAGES))
-def test_links_within_the_pages_lead_somewhere(name: str) -> None:
-    text = (FOLDER / name).read_text()
-    anchors = {heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
-    assert [link for link in re.findall(r"\]\(#([^)]+)\)", text) if link not in anchors] == []

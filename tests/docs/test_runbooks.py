@@ -27,7 +27,8 @@ def test_there_is_a_runbook_for_each_of_these_and_it_is_listed() -> None:
     wanted = (
         "recovery-override", "zone-avoidance", "autoscaler-pause", "repair-approval", "store-failover", "restore",
         "stuck-finalizer", "quota-emergency", "policy-rollback", "break-glass", "broken-promise", "drifted-ledger", "full-disk",
-        "overload", "controller-stalled", "certificate-rotation", "leaked-key",
+        "overload", "controller-stalled", "certificate-rotation", "leaked-key", "plugin-left-out",
+        "two-writers",
     )  # fmt: skip
     assert sorted(wanted) == sorted(RUNBOOKS)
     listed = (FOLDER / "README.md").read_text()

@@ -61,6 +61,9 @@ def test_a_report_of_a_cut_counts_what_services_placed_whatever_jobs_did() -> No
     assert lacks({}, THERE, ["risk"], 300.0) != []
     assert lacks(report(over=["risk"]), THERE, ["risk"], 300.0) != []
     assert lacks(report(placed=2, confirmed=2), THERE, ["risk"], 300.0) != []
+    assert lacks(report(placed=1, confirmed=1, tenants={"search": 1}), THERE[2:], ["risk", "billing"], 300.0) == [
+        "nothing of theirs was placed there meanwhile"
+    ]
 
 
 def test_a_tenant_that_uses_more_than_its_quota_in_all_regions_together_is_named() -> None:

@@ -138,6 +138,12 @@ def test_an_error_too_many_fails_the_check() -> None:
     assert "Refused x1" in stage.checks[-1].detail
 
 
+def test_where_no_request_was_sent_none_that_failed_shows_nothing() -> None:
+    stage = scene(counted())
+    stage.check_errors(RISK, 0, "none is allowed")
+    assert not stage.checks[-1].passed
+
+
 def test_what_does_not_come_about_in_time_is_a_failed_check() -> None:
     stage = scene(counted())
 

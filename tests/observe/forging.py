@@ -89,10 +89,15 @@ class Forged:
         self._previous = b"\0" * 32
         self.checker.begin([(key, n + 1, codec.encode(one)) for n, (key, one) in enumerate(rows)], _ms(0))
 
-    def entry(self, caller: Caller | None, body: Body | None, *effects: Effect, at_s: float = 0, first: int = 0) -> Forged:
-        """Without a caller: one of the authority's own. `first`: the position it claims, where that is not the next."""
+    def entry(
+        self, caller: Caller | None, body: Body | None, *effects: Effect, at_s: float = 0, first: int = 0,
+        heard: tuple[tuple[str, int], ...] = (),
+    ) -> Forged:  # fmt: skip
+        """Without a caller: one of the authority's own. `first`: the position it claims, where that is not the next. `heard`: of
+        nodes that were judged, and by how many milliseconds after the beginning they were heard last."""
         command = msgspec.Raw(codec.encode(Command(caller, body))) if caller is not None and body is not None else NO_COMMAND
-        made = Entry(command, tuple((key, codec.encode(one) if one is not None else None) for key, one in effects))
+        soft = tuple((name, _ms(0) + after_ms) for name, after_ms in heard)
+        made = Entry(command, tuple((key, codec.encode(one) if one is not None else None) for key, one in effects), soft)
         first = first or self.next
         blob = codec.encode(Blob(Header(1, 1, 1, "me", first, _ms(at_s)), (made,)))
         hashed = chain_hash(self._previous, blob)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from fairlead.model.ids import Uid
-from fairlead.model.kinds.intent import JobRule, Workload, WorkloadSpec, WorkloadStatus
+from fairlead.model.kinds.intent import JobRule, PendingReason, Workload, WorkloadSpec, WorkloadStatus
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition, Metadata
-from fairlead.observe.agreement import differences, without_waiting
+from fairlead.observe.agreement import differences, nowhere, without_waiting
 from fairlead.observe.differing import Objects
 from fairlead.observe.intervals import Interval
 
@@ -126,3 +127,32 @@ def test_a_job_that_runs_or_is_over_with_nothing_left_is_as_it_is_wanted() -> No
 def test_a_job_that_is_forgotten_is_found_and_one_that_is_said_to_be_complete_and_is_not() -> None:
     assert of_job(job()) == ["risk/batch is not over, and nothing of it runs or waits"]
     assert of_job(job("Complete"), done=1) == ["risk/batch is said to be complete, and 1 of 2 have succeeded"]
+
+
+def waiting(workload: str, replicas: int, said: int, detail: str = "there are none", **spec: Any) -> Workload:
+    made = wanted(workload, replicas)
+    made = replace(made, metadata=replace(made.metadata, generation=1))
+    pending = (PendingReason("Misconfigured", said, detail=detail),) if said else ()
+    return replace(made, spec=replace(made.spec, **spec), status=replace(made.status, pending=pending, observed_generation=1))
+
+
+def found_nowhere(*workloads: Workload, **more: Any) -> list[str]:
+    top: Objects = {"workloads": {("risk", one.metadata.name): one for one in workloads}, **more}
+    return [one.detail for one in nowhere(top)]
+
+
+def test_where_there_is_no_region_each_workload_says_that_all_it_is_asked_for_waits_and_why() -> None:
+    job = JobRule(completions=6, parallelism=4)
+    assert found_nowhere(waiting("api", 3, 3), waiting("batch", 1, 4, job=job), waiting("late", 3, 0, suspend=True)) == []
+    assert len(found_nowhere(waiting("api", 3, 2))) == 1
+    assert len(found_nowhere(waiting("api", 3, 3, detail=""))) == 1
+    assert len(found_nowhere(waiting("batch", 1, 6, job=job))) == 1
+    later = waiting("api", 3, 3)
+    assert len(found_nowhere(replace(later, metadata=replace(later.metadata, generation=9)))) == 1, "that was about another wish"
+
+
+def test_where_there_is_no_region_nothing_is_for_one_and_nothing_goes_for_ever() -> None:
+    gone = waiting("api", 3, 3)
+    gone = replace(gone, metadata=replace(gone.metadata, deletion_time=datetime(2026, 1, 1, tzinfo=UTC)))
+    assert found_nowhere(gone) == ["risk/api is being deleted still"]
+    assert found_nowhere(grants={("risk", "us"): asked("us", 0)}) == ["grants/risk/us is there, and no region"]

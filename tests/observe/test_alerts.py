@@ -128,8 +128,21 @@ def dropped(decisions: str) -> dict[str, str]:
     return {of("decisions_dropped_total"): decisions, of("events_dropped_total"): STILL}
 
 
+def plugins(failed: str) -> dict[str, str]:
+    """Of two servers: what one has left out, the other may have loaded."""
+    counted = {("a", "loaded"): "2", ("a", "failed"): "0", ("b", "loaded"): "1", ("b", "failed"): failed}
+    return {of("plugins", instance=at, state=state): f"{count}+0x20" for (at, state), count in counted.items()}
+
+
 def up(*values: str) -> dict[str, str]:
     return {of("up", job="fairlead", instance=str(at)): f"{value}+0x20" for at, value in enumerate(values)}
+
+
+def fought(again: str, once: str) -> Case:
+    """Within two hours: once may be a person who changed their mind."""
+    labels, before = {"controller": "node"}, "0+0x30 1+0x30"
+    series = of("controller_oscillation_total", **labels)
+    return simply("FairleadWritersFight", series, f"{before} {again}", f"{before} {once}", {**EAST, **labels}, at="120m")
 
 
 OUTLOOK = {"lost_region": "eu-central"}
@@ -164,6 +177,7 @@ CASES = (
     gauge("FairleadPeerUnreachable", "peer_connected", "0", "1", peer="global"),
     gauge("FairleadControllerStalled", "controller_stalled", "1", "0", controller="repair"),
     grows("FairleadWakeUpsMissed", "resync_only_progress_total", at="30m", controller="node"),
+    fought(again="2+0x60", once="1+0x60"),
     gauge("FairleadFinalizerStuck", "finalizer_age_seconds", "901", "900", finalizer="orphan"),
     Case("FairleadRepairOverdue", repairs("overdue"), repairs("open"), {**EAST, "problem": "OverGrant"}, "2"),
     grows("FairleadLedgerDrifted", "ledger_drifts_total"),
@@ -175,6 +189,7 @@ CASES = (
     ends("FairleadCertificateEndsSoon", "authority", 80, 91, "80d 0h 0m 0s"),
     ends("FairleadCertificateEnds", "agent", 0.9, 1.1),
     ends("FairleadCertificateEnds", "authority", -1, 89),
+    Case("FairleadPluginFailed", plugins("1"), plugins("0"), {**EAST, "instance": "b"}, "1"),
     grows("FairleadBreakGlassUsed", "break_glass_requests_total"),
     grows("FairleadReservationLeaked", "reservation_leaked_total"),
     Case("FairleadNodesLost", nodes(6, 4), nodes(9, 1), EAST),

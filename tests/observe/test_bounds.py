@@ -1,5 +1,5 @@
-"""B1 to B4: what components that decide by themselves promise, asked of forged journals. Each promise is kept once and broken
-once, so that a checker which asks nothing fails here."""
+"""B1 to B4 (B5: test_suspected.py): what components that decide by themselves promise, asked of forged journals. Each promise is
+kept once and broken once, so that a checker which asks nothing fails here."""
 
 from __future__ import annotations
 
@@ -162,6 +162,7 @@ def test_a_pool_has_no_more_nodes_than_it_may_those_on_their_way_out_counted() -
 def test_nodes_are_not_ordered_again_before_the_wait_is_over_nor_under_a_name_that_was() -> None:
     def again(name: str, at_s: float) -> list[str]:
         forged = fleet(pool(), waits("WaitingForCapacity")).entry(SCALER, WROTE, pool("b-1"))
+        forged.entry(PEOPLE, WROTE, pooled("b-1", closed=True), at_s=0.2)
         return forged.entry(SCALER, WROTE, pool(), at_s=0.5).entry(SCALER, WROTE, pool(name), at_s=at_s).found
 
     assert again("b-2", 10) == ["B2"]
@@ -189,6 +190,55 @@ def test_a_node_is_closed_when_it_was_empty_for_long_and_let_go_when_it_is_close
     assert busy.found == ["B2"]
     many = fleet(pool("b-1", most=0), pooled("b-1"), binding(on="b-1")).entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=99)
     assert many.found == [], "there are more than there may be"
+
+
+def test_what_has_not_registered_goes_when_its_time_is_over_and_not_before_unless_there_are_too_many() -> None:
+    def let_go(at_s: float, *came: Effect, **now: int) -> list[str]:
+        forged = fleet(pool(), waits("WaitingForCapacity")).entry(SCALER, WROTE, pool("b-1"))
+        forged.entry(PEOPLE, WROTE, pool("b-1", **now), *came, at_s=1)
+        return forged.entry(SCALER, WROTE, pool(**now), at_s=at_s).found
+
+    assert let_go(181) == []
+    assert let_go(181, least=1) == [], "one must be there, and this one is not"
+    assert let_go(100) == ["B2"]
+    assert let_go(100, most=0) == []
+    assert let_go(100, pooled("b-1", closed=True)) == []
+
+
+def test_what_does_not_come_is_not_ordered_for_ever_and_another_may_be_ordered_in_its_stead() -> None:
+    def looked(at_s: float, *nodes: Effect) -> list[str]:
+        forged = fleet(pool(), waits("WaitingForCapacity")).entry(SCALER, WROTE, pool("b-1"))
+        if nodes:
+            forged.entry(PEOPLE, WROTE, *nodes, at_s=1)
+        return forged.entry(SCALER, WROTE, pool("b-1"), at_s=at_s).found
+
+    approved = Node(named("b-1"), NodeSpec(region="r", pool="burst"))
+    closed = replace(approved, metadata=replace(named("b-1"), annotations={"fairlead.dev/scaled-down": "true"}))
+    assert looked(190) == [], "two looks see to it"
+    assert looked(200) == ["B2"]
+    assert looked(200, ("nodes//b-1", approved)) == ["B2"]
+    assert looked(200, ("nodes//b-1", closed)) == [], "it is about to go"
+    assert looked(200, pooled("b-1")) == [], "it has come"
+
+    def again(at_s: float) -> list[str]:
+        forged = fleet(pool(least=1)).entry(SCALER, WROTE, pool("b-1", least=1))
+        return forged.entry(SCALER, WROTE, pool("b-1", "b-2", least=1), at_s=at_s).found
+
+    assert again(100) == ["B2"]
+    assert again(190) == [], "one must be there"
+
+
+def test_nobody_at_work_goes_before_those_that_have_not_come() -> None:
+    def drained(*there: str, most: int) -> list[str]:
+        rows = [pooled(name) for name in there]
+        ordered = ("b-1", "b-2", "b-3")
+        forged = fleet(pool(*ordered, most=3), *rows, binding(on="b-1"))
+        forged.entry(PEOPLE, WROTE, pool(*ordered, most=most), at_s=80)
+        return forged.entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=99).found
+
+    assert drained("b-1", "b-2", "b-3", most=2) == []
+    assert drained("b-1", "b-2", most=2) == ["B2"], "the third has not come"
+    assert drained("b-1", "b-2", most=1) == []
 
 
 # --- B3: canaries ------------------------------------------------------------------------------------------------------------
@@ -327,7 +377,7 @@ def test_no_policy_no_moves_and_none_of_what_runs_once() -> None:
 
 def test_one_plan_at_a_time_until_what_moves_has_a_place_and_nobody_twice_in_an_hour() -> None:
     def again(index: int, *between: Effect, at_s: float = 60) -> list[str]:
-        forged = pieces().entry(DISRUPTION, WROTE, asked(0, "defragmenter", 10, 1), at_s=10)
+        forged = pieces(order()).entry(DISRUPTION, WROTE, asked(0, "defragmenter", 10, 1), at_s=10)
         for effect in between:
             forged.entry(PEOPLE, WROTE, effect, at_s=at_s - 1)
         return forged.entry(DISRUPTION, WROTE, asked(index, "defragmenter", at_s, 1), at_s=at_s).found
@@ -335,6 +385,7 @@ def test_one_plan_at_a_time_until_what_moves_has_a_place_and_nobody_twice_in_an_
     assert again(1) == ["B4"], "the first is on its way"
     left = (moved(0, 10), gone(binding(0)))
     assert "B4" in again(1, *left), "it has no place yet"
+    assert "B4" not in again(1, *left, order(slots=0)), "nobody wants it any more"
     back = (*left, binding(0, "n2", 200, uid="next"))
     assert "B4" not in again(1, *back)
     assert "B4" in again(0, *back), "it was moved a minute ago"

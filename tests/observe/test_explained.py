@@ -51,6 +51,15 @@ def test_it_is_found_after_its_bound_and_not_before() -> None:
     assert checker.checked == 5
 
 
+def test_what_says_that_it_is_held_when_that_is_over_is_found() -> None:
+    held = waits(replace(SAID, reason="OnHold", detail="held by ada"))
+    over_ms = int((THEN.timestamp() + BOUND_S) * 1000)
+    assert ExplainedChecker().look(0.0, "us-east", held, over_ms) == []
+    (found,) = ExplainedChecker().look(0.0, "us-east", held, over_ms + 1)
+    assert found == "risk/api-0 in us-east says what is over: held by ada"
+    assert ExplainedChecker().look(0.0, "us-east", waits(SAID), over_ms + 1) == [], "whatever else it waits for, it may go on to"
+
+
 def test_what_people_suspended_waits_for_them() -> None:
     checker = ExplainedChecker()
     silent = waits(SchedulingRequestStatus(), suspend=True)

@@ -28,12 +28,13 @@ def given(region: str, first: int, count: int, recovery: int = 0) -> Assignment:
     return Assignment(Metadata(name=f"api.{region}", namespace="risk"), spec)
 
 
-def top(*orders: Assignment, health: Literal["Healthy", "Lost"] = "Lost", **fields: Any) -> Objects:
+def top(*orders: Assignment, health: Literal["", "Healthy", "Lost"] = "Lost", heard: bool = True, **fields: Any) -> Objects:
     workload = Workload(Metadata(name="api", namespace="risk", uid=Uid("u-api")), WorkloadSpec(replicas=4, **fields))
     return {
         "workloads": {KEY: workload},
         "assignments": {("risk", one.metadata.name): one for one in orders},
         "regions": {("", "east"): Region(Metadata(name="east"), status=RegionStatus(health=health))},
+        "leases": {("", "mirror-up-east"): object()} if heard else {},
     }
 
 
@@ -52,6 +53,8 @@ def test_the_others_serve_what_they_were_given_and_what_stands_in_beside_it() ->
 def test_a_slot_that_no_region_was_given_and_a_loss_that_nobody_tells_are_found() -> None:
     assert told(top(given("east", 0, 1), given("west", 2, 2)), 2) == ["risk/api: 3 of 4 slots are given to any region"]
     assert told(top(given("east", 0, 2), given("west", 2, 2), health="Healthy"), 2) == ["east is lost, and is not said to be"]
+    assert told(top(given("east", 0, 2), given("west", 2, 2), health=""), 2) == ["east is lost, and is not said to be"]
+    assert told(top(given("east", 0, 2), given("west", 2, 2), health="", heard=False), 2) == [], "it never spoke"
 
 
 def test_what_runs_once_in_the_world_stands_in_instead_of_beside() -> None:

@@ -13,7 +13,9 @@ from fairlead.model.kinds.policy import Override, OverrideSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, Endpoints, EndpointsSpec, Instance, InstanceSpec
 from fairlead.observe.agreement import differences
-from fairlead.observe.orphans import orphans
+from fairlead.observe.differing import Difference
+from fairlead.observe.intervals import Interval
+from fairlead.observe.orphans import BOUND_S, OrphanChecker, orphans
 from tests.observe.forging import TOKEN, binding, named, node, reservation
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -86,3 +88,28 @@ def test_a_room_that_is_held_for_no_budget_is_said() -> None:
         "risk/api-1 in r is held for b, which holds nothing here"
     ]
     assert told(table(holdings=HOLDING), {}) == ["risk/b.r is a part of b, which is no budget"]
+
+
+def test_an_orphan_that_is_there_for_longer_than_its_bound_is_found_and_the_next_of_its_name_is_another() -> None:
+    def found(uid: str, *finalizers: str) -> list[Difference]:
+        one = going(Tenant(named("risk", uid=uid), TenantSpec()))
+        top = table(tenants=replace(one, metadata=replace(one.metadata, finalizers=finalizers)))
+        return orphans(top, {})
+
+    checker = OrphanChecker()
+    assert checker.look(0.0, found("a", "x", "y")) == []
+    assert checker.look(BOUND_S, found("a", "x")) == []
+    (said,) = checker.look(BOUND_S + 1, found("a", "x"))
+    assert "tenants /risk in global is being deleted still" in said
+    assert checker.look(BOUND_S + 2, found("b", "x")) == []
+    assert checker.look(BOUND_S + 3, []) == []
+    assert checker.look(3 * BOUND_S, found("b", "x")) == [], "it was gone in between"
+    assert checker.checked == 5
+
+
+def test_whatever_runs_or_is_held_and_nobody_wants_is_an_orphan() -> None:
+    run = Interval("risk", "api-1", TOKEN, "r/n1", 0.0)
+    region = table(bindings=binding()[1], reservations=reservation(1)[1], nodes=node("n1")[1])
+    found = differences({}, {"r": region}, [run])
+    assert all(one.orphan for one in found)
+    assert len(found) == 4, "what is bound for nobody and does not run, what runs unbound, what is reserved"

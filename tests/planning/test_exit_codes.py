@@ -68,6 +68,22 @@ def test_the_loss_of_a_region_is_a_change_and_fails_only_where_readiness_is_requ
     here.run(here.forget("coded"))
 
 
+def test_the_loss_of_a_region_tells_of_a_gang_that_names_a_minimum_and_would_be_lost(here: Platform, tmp_path: Path) -> None:
+    gang = workload("whole", gang=True, placement={"regions": {"allowed": ["east"]}}, recovery={"minServing": 2})
+    applied(here, tmp_path, gang)
+    serves(here, "whole", 2)
+
+    def told() -> bool:
+        found = here.get("regionoutlooks", "east", "")
+        return found is not None and [each.workload for each in found.spec.services] == ["whole"]
+
+    here.run(here.until(told))
+    lost = talk("plan", "--lose-region", "east", "--require-ready")
+    assert (lost.code, lost.out.partition(":")[0]) == (frame.CHECK_FAILED, "NOT READY")
+    assert "a gang is not recovered" in lost.out
+    here.run(here.forget("whole"))
+
+
 def test_readiness_that_is_required_and_cannot_be_seen_is_not_taken_for_granted(here: Platform, tmp_path: Path) -> None:
     file = written(tmp_path, critical("coded3", "none"))
     assert code("-f", file, "--context", "eve") == frame.CHANGES

@@ -21,6 +21,10 @@ from tests.servers.ports import free_ports
 
 REGIONS = ("east", "north", "west")
 WAIT_S = 180.0  # what stands in for a region stays for a minute after it is well
+LEASE_S = 10.0  # of leadership, as by default: the bound below is made of it
+# From the kill: the leader's lease, a standby that takes over, a region's lease of 10 s under the new leader, and 6 s (ADR 0043).
+LOST_S = 35.0
+BUSY_S = 15.0  # how late all of that may be on a machine that is shared with others
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
 API = "apiVersion: fairlead.dev/v1alpha1"
 SEED = f"""\
@@ -76,7 +80,7 @@ class Land:
         store = f"etcd://{','.join(self.etcd.endpoints)}/land"
         ports = dict(zip(REGIONS, free_ports(len(REGIONS)), strict=True))
         peers = [{"region": region, "addresses": [f"https://127.0.0.1:{port}"]} for region, port in ports.items()]
-        self.above = Fleet(folder / "global", self.pki, store, peers=peers)
+        self.above = Fleet(folder / "global", self.pki, store, peers=peers, leaseTtlS=LEASE_S)
         (folder / "global" / "seed" / "platform.yaml").write_text(SEED)
         self.regions = {region: self._region(region, ports[region]) for region in REGIONS}
         self.agents = {region: self._agent(region) for region in REGIONS}
@@ -209,6 +213,7 @@ async def loses(land: Land, region: str, member: int | None = None, server: str 
         await asking.until("one serving in each region, and a room held in each", lambda: is_whole(asking))
         server = server or await land.above.leader(session)
         member = land.etcd.leader() if member is None else member
+        killed = time.monotonic()
         land.lose(region, member, server)
         new = f"after-{region}-{member}-{server}"
         await asking.make(new, 2, placement={"regions": {"allowed": [one for one in REGIONS if one != region]}})
@@ -222,6 +227,9 @@ async def loses(land: Land, region: str, member: int | None = None, server: str 
             return any(count >= 2 for where, count in serving.items() if where != region)
 
         await asking.until("the region called lost", lambda: _is(asking.health(region), "Lost"))
+        took_s = time.monotonic() - killed
+        print(f"{region}, with member {member} and global server {server}: called lost {took_s:.1f} s after it was killed")
+        assert took_s <= LOST_S + BUSY_S, f"called lost after {took_s:.1f} s\n{land.said()}"
         await asking.until("an order to recover", ordered)
         await asking.until("two serving within one healthy region", stands)
         await asking.until("what was made after the loss serving", lambda: _reaches(asking.serving(new), 2))
@@ -245,7 +253,8 @@ async def _reaches(coming: Any, count: int) -> bool:
     return bool(sum((await coming).values()) >= count)
 
 
-async def test_a_region_goes_with_the_member_and_the_server_that_lead_and_control_goes_on(land: Land) -> None:
+async def test_a_region_goes_with_the_member_and_the_server_that_lead_and_is_called_lost_in_time(land: Land) -> None:
+    """The worst case of P15: who would have noticed is gone as well. Control goes on."""
     await loses(land, "west")
 
 

@@ -85,9 +85,10 @@ def test_a_slot_on_its_way_out_is_neither_counted_nor_moved() -> None:
 
 def test_the_proposal_is_an_eviction_request_with_a_deadline() -> None:
     snapshot, levelling = uneven()
+    snapshot.uses["risk", "api-3"] = replace(snapshot.uses["risk", "api-3"], epoch=5)
     (command,) = levelling.commands(Caller("scheduler-0", Role.SCHEDULER))
     assert isinstance(command.body, Put)
     spec = command.body.object.spec
-    assert (spec.slot.index, spec.slot.uid, spec.requester) == (3, "u-api", "scheduler-0")
+    assert (spec.slot.index, spec.slot.uid, spec.epoch, spec.requester) == (3, "u-api", 5, "scheduler-0")
     assert spec.reason.startswith("spread: zone a")
     assert spec.deadline_time.timestamp() * 1000 > snapshot.now_ms

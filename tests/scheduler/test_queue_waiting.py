@@ -99,6 +99,28 @@ def test_a_lost_race_costs_nothing_three_times_and_then_a_wait() -> None:
     assert T0 + 800 <= got.next_attempt_ms <= T0 + 1_200
 
 
+def test_what_may_not_be_bound_before_a_moment_is_tried_then_however_often_it_was_put_off() -> None:
+    made, now = queue(request()), T0
+    for left_ms in (32_000, 20_000, 7_000):
+        made.put_off(made.take(1, now)[0], left_ms, "a node that is forgotten may run it", now)
+        got = said(made, "api-0")
+        assert (got.reason, got.detail) == ("BackingOff", "a node that is forgotten may run it")
+        assert got.next_attempt_ms == now + min(left_ms, 30_000), "no later than the resync"
+        now = got.next_attempt_ms
+        assert made.due(now) == 1
+
+
+def test_what_is_put_off_until_nobody_knows_when_is_asked_again_every_few_seconds() -> None:
+    made, now, delays = queue(request()), T0, []
+    for _ in range(8):
+        made.put_off(made.take(1, now)[0], 0, "a node has not said what it runs", now)
+        delays.append(said(made, "api-0").next_attempt_ms - now)
+        now += delays[-1]
+        made.due(now)
+    assert 800 <= delays[0] <= 1_200
+    assert delays[-3:] == [5_000] * 3
+
+
 def test_races_lost_for_one_place_after_another_cost_nothing_however_long_it_waits() -> None:
     made = queue(request())
     for _ in range(10):
@@ -189,6 +211,22 @@ def test_a_tenant_on_hold_is_passed_over_and_said_to_be_held() -> None:
     assert made.meters(T0).reasons == {"OnHold": 1, "PendingEvaluation": 1}
     made.release("a", "", T0 + 10)
     assert names(made.take(5, T0 + 10)) == ["x-0"]
+
+
+@pytest.mark.parametrize("workload", ["", "x"])
+def test_what_waits_for_something_else_says_that_again_when_a_hold_is_over(workload: str) -> None:
+    made = queue(request("a", "x-0"))
+    made.failed(made.take(1, T0)[0], "WaitingForQuota", {"cpu": 3}, "5 more cpu", T0)
+    made.said(10)
+    made.hold("a", workload, "ada", T0 + 60_000, T0)
+    ((held, _),) = made.said(10)
+    assert (held.reason, held.next_attempt_ms) == ("OnHold", T0 + 60_000)
+    made.hold("a", workload, "ada, for longer", T0 + 90_000, T0)
+    ((held, _),) = made.said(10)
+    assert held.next_attempt_ms == T0 + 90_000
+    made.release("a", workload, T0 + 90_000)
+    ((waits, _),) = made.said(10)
+    assert (waits.reason, waits.detail) == ("WaitingForQuota", "5 more cpu")
 
 
 def test_a_hold_ends_by_itself() -> None:

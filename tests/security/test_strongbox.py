@@ -205,10 +205,10 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(keys: Path) -> AsyncIterator[Guarded]:
+async def guarded(keys: Path, plane: str = "global") -> AsyncIterator[Guarded]:
     box, store = Strongbox(keys, IDS), MemoryStore(MemoryDisk())
     timing = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02)
-    settings = Settings(plane="global", region="global")
+    settings = Settings(plane=plane, region=plane)
     authority = Authority(store, SystemClock(), IDS, settings, timing=timing, door=box.seal)
     async with Tasks() as tasks:
         task = tasks.start(authority.run(), "authority")
@@ -283,11 +283,11 @@ async def test_of_several_commands_the_door_turns_away_one_and_lets_the_others_i
 
 
 async def test_under_a_new_key_every_secret_is_sealed_anew_but_copies(keys: Path) -> None:
-    async with guarded(keys) as world:
+    async with guarded(keys, "region") as world:
         for name in ("one", "two"):
             ok(await world.plane.send(OPERATOR, Put("Secret", secret(name, a=WORD))))
         copied = passed(world.box, secret("copied", {"fairlead.dev/mirrored-uid": "u"}, a=WORD))
-        ok(await world.plane.send(OPERATOR, Put("Secret", copied)))
+        ok(await world.plane.send(await world.plane.as_role(Role.MIRROR), Put("Secret", copied)))
         work = Resealing(world.local, world.box, SystemClock())
         assert await work.round() == 0
         before = world.kept("copied")

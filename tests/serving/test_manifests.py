@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead.decide.admission import execution_of, faults, slots_of
+from fairlead.decide.admission.workload import remarks
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.model.resources import NOTHING, Resources
 from fairlead.samples.manifests import manifests
@@ -43,6 +44,11 @@ def test_every_manifest_decodes_and_is_admitted(name: str) -> None:
     for one in decoded(FILES[name]):
         assert one.warnings == ()
         assert faults(one.info, one.record, None) == ()
+
+
+def test_every_workload_means_what_it_says_and_whoever_names_a_minimum_is_recovered() -> None:
+    assert [(name, list(remarks(each.spec, {}))) for name, each in WORKLOADS.items() if list(remarks(each.spec, {}))] == []
+    assert [name for name, each in WORKLOADS.items() if each.spec.recovery.min_serving] == ["risk-api"]
 
 
 def test_the_five_workloads_of_five_tenants_are_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from fairlead.model.meta import Metadata
 from fairlead.model.registry import GLOBAL, KINDS
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.feeds import FeedChecker
-from fairlead.observe.intervals import Interval, overlaps, went_back
+from fairlead.observe.intervals import Interval, overlaps, ran_again, went_back
 from fairlead.observe.promised import PromiseChecker
 from fairlead.sim.follower import begins_at
 from fairlead.wire.json_codec import plain_object
@@ -52,6 +53,16 @@ def test_two_runs_at_once_are_found_wherever_they_ran() -> None:
     assert overlaps([run("a", 0, 30), run("b", 1, 2, 2), run("c", 25, 40, 3)]), "a short one in between hides nothing"
     assert not overlaps([run("a", 0, 10), run("b", 10, 20, 2)])
     assert not overlaps([run("a", 0, 10, exclusive=""), run("b", 5, 20, 2, exclusive="")]), "replicated work may overlap"
+
+
+def test_only_runs_that_came_after_another_of_their_chain_count_as_asked() -> None:
+    home = run("a", 0, 10)
+    stands_in = msgspec.structs.replace(run("b", 10, 20), name="other-0", supersedes=f"a/{home.name}@1")
+    assert ran_again([home]) == 0
+    assert ran_again([home, run("b", 10, 20, 2), run("c", 20, None, 3)]) == 2
+    assert ran_again([home, stands_in]) == 1
+    assert ran_again([home, msgspec.structs.replace(run("b", 10, 20), name="other-0")]) == 0
+    assert ran_again([run("a", 0, 10, exclusive=""), run("b", 10, 20, 2, exclusive="")]) == 0
 
 
 def test_what_stands_in_must_not_run_beside_any_link_of_its_chain() -> None:
@@ -108,6 +119,66 @@ def test_what_a_receipt_calls_done_and_is_there_twice_is_found() -> None:
 
     assert asked(lambda c: work(c, 2)) == ["S13"]
     assert asked(lambda c: work(c, 1)) == asked(lambda c: work(c, 0)) == [], "perhaps nothing had to be changed"
+
+
+def test_what_was_said_to_be_deleted_is_gone_by_that_very_request() -> None:
+    """An answer that says so shows no object, and no place."""
+    there = Workload(Metadata(name="api", namespace="risk"), WorkloadSpec())
+    marked = replace(there, metadata=replace(there.metadata, deletion_time=datetime(2026, 1, 1, tzinfo=UTC)))
+
+    def work(*raws: bytes | None, key: str = "workloads/risk/api") -> Callable[[AnswerChecker], None]:
+        def told(checker: AnswerChecker) -> None:
+            sent = checker.send("x")
+            for at, raw in enumerate(raws, 1):
+                checker.committed(blob((key, raw), id="x"), at)
+            checker.gone(sent, "workloads/risk/api")
+
+        return told
+
+    assert asked(work(None)) == []
+    assert asked(work(codec.encode(marked))) == [], "it goes when nothing holds it any more"
+    assert asked(work()) == ["S13"], "nobody did it"
+    assert asked(work(None, None)) == ["S13"], "twice"
+    assert asked(work(codec.encode(there))) == ["S13"]
+    assert asked(work(None, key="workloads/risk/index")) == ["S13"]
+
+
+def test_what_somebody_else_had_marked_to_go_before_goes_after_it_was_asked_once_more() -> None:
+    there = Workload(Metadata(name="api", namespace="risk", deletion_time=datetime(2026, 1, 1, tzinfo=UTC)), WorkloadSpec())
+
+    def work(checker: AnswerChecker, *, gone_before: bool, goes: bool) -> None:
+        checker.committed(blob(("workloads/risk/api", None if gone_before else codec.encode(there)), id="other"), 1)
+        checker.accepted(checker.send("late"), "workloads/risk/api", 1, changes=False)  # somebody is told of that
+        sent = checker.send("x")
+        if goes:
+            checker.committed(blob(("workloads/risk/api", None), id="another"), 2)
+        checker.gone(sent, "workloads/risk/api")
+
+    assert asked(lambda c: work(c, gone_before=False, goes=True)) == []
+    assert asked(lambda c: work(c, gone_before=False, goes=False)) == ["S13"], "it is there still"
+    assert asked(lambda c: work(c, gone_before=True, goes=False)) == ["S13"], "it was gone before that was asked"
+
+
+def test_what_was_made_and_is_gone_again_was_made() -> None:
+    def work(checker: AnswerChecker, times: int) -> None:
+        checker.done(checker.send("x"), changes=True)
+        for at in range(1, times + 1):
+            checker.committed(blob(("workloads/risk/api", b"1"), id="x"), at)
+
+    assert asked(lambda c: work(c, 0)) == asked(lambda c: work(c, 2)) == ["S13"]
+    assert asked(lambda c: work(c, 1)) == []
+
+
+def test_of_what_a_store_forgot_while_it_was_under_way_nobody_is_held_to_an_answer_without_a_place() -> None:
+    def work(checker: AnswerChecker, *, late: bool) -> None:
+        checker.committed(blob(("workloads/risk/a", b"1"), id="a"), 1)
+        before = checker.send("x")
+        checker.committed(blob(("workloads/risk/api", None), id="x"), 2)
+        checker.lost(GLOBAL, 1, 1)
+        checker.gone(before if late else checker.send("y"), "workloads/risk/api")
+
+    assert asked(lambda c: work(c, late=True)) == []
+    assert asked(lambda c: work(c, late=False)) == ["S13"]
 
 
 def test_what_was_refused_and_is_there_is_found() -> None:
@@ -278,6 +349,17 @@ def test_a_feed_that_goes_back_is_found_and_a_follower_that_is_sent_back() -> No
     assert len(found) == 1, "a later incarnation is further on, wherever it begins"
     checker.begins(revision(1, 12))
     assert len(found) == 2, "another server knew less than this client had been told"
+
+
+def test_a_server_that_is_behind_what_a_feed_of_another_one_told_is_found() -> None:
+    found: list[str] = []
+    checker = FeedChecker(("workloads",), lambda invariant, detail: found.append(detail))
+    checker.begins(revision(1, 2))
+    checker.told(revision(1, 2), [], revision(1, 7))
+    checker.begins(revision(1, 7))
+    assert found == []
+    checker.begins(revision(1, 6))
+    assert found == [f"a follower that had come to {revision(1, 7)} was sent back to {revision(1, 6)}"]
 
 
 def test_a_feed_is_asked_again_after_a_loss_but_for_what_is_gone() -> None:

@@ -21,9 +21,15 @@ from fairlead.ports import SystemClock
 from fairlead.sim import campaign, kept
 from fairlead.sim.coverage import (
     ACTED,
+    APART,
+    ASKED_IN,
+    CALL_FLOOR,
+    CALLS_ENOUGH,
+    CHECK_FLOOR,
     CHECKED,
     ELSEWHERE,
     FAULTS,
+    FLOORS,
     KINDS,
     NOT_COUNTED,
     NOT_INJECTED,
@@ -31,13 +37,16 @@ from fairlead.sim.coverage import (
     OWN,
     SAFEGUARDS,
     STRUCK,
+    STRUCK_IN,
     floor_of,
+    unmet_calls,
     void_reasons,
 )
 from fairlead.sim.machines import Machines
 from fairlead.sim.platform import ENDS, NO_FEED, kinds_of
 from fairlead.sim.profiles import PROFILES
 from fairlead.sim.scenario import Scenario
+from fairlead.sim.spells import CALLS
 from fairlead.sim.tally import Tally, guard_of
 from fairlead.sim.world import Verdict, run_scenario
 
@@ -115,19 +124,56 @@ def test_a_campaign_in_which_a_promise_was_hardly_asked_is_void() -> None:
     assert ("promise", "S20") in names(campaign.summed([verdict_of(1, "swarm")])["void"])
 
 
-def test_one_seed_in_twenty_is_run_again_and_must_come_out_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_asked_each_second_of_several_planes_does_not_stand_for_what_is_asked_at_commits() -> None:
+    enough = dict.fromkeys((*CHECKED, *ACTED), 1_000)
+    for name in ("S5", "S6", *APART):
+        thin = void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 0, checked={**enough, name: FLOORS.get(name, CHECK_FLOOR) - 1})
+        assert names(thin) == [("promise", name)]
+    calm = run_scenario(campaign.scenario_of(1, "calm", 0.3)).checked
+    assert calm["S5/planes"] > 100, "each second"
+    assert calm.get("S5", 0) < 100, "each offer"
+
+
+def test_a_campaign_says_at_which_calls_to_a_store_servers_were_killed() -> None:
+    verdict = verdict_of(1, "swarm")
+    verdict.counts |= {"killed_after_store_call": 2, "killed_after_store_call/3": 2}
+    found = campaign.summed([verdict])
+    assert list(found["store_calls"]["after"]) == [str(call) for call in range(1, CALLS)]
+    assert {call: count for call, count in found["store_calls"]["after"].items() if count} == {"3": 2}
+    assert not any(found["store_calls"]["before"].values())
+    assert found["faults"]["killed_after_store_call"] == 2
+    thin = void_reasons({**ENOUGH_FAULTS, "killed_before_store_call": CALL_FLOOR - 1}, ENOUGH_REFUSALS, 2_000, 0)
+    assert names(thin) == [("fault", "killed_before_store_call")]
+
+
+def test_a_call_at_which_no_server_was_killed_makes_a_campaign_void_where_that_is_no_chance() -> None:
+    each = {str(call): 20 for call in range(1, CALLS)}
+    assert unmet_calls({"before": each, "after": each}) == []
+    assert names(unmet_calls({"before": {**each, "7": 0}, "after": each})) == [("fault", "killed_before_store_call/7")]
+    assert unmet_calls({"before": dict.fromkeys(each, 0), "after": {"1": CALLS_ENOUGH - 1, "2": 0}}) == []
+
+
+@pytest.mark.parametrize("profile", STRUCK_IN)
+def test_a_campaign_of_a_profile_in_which_its_own_fault_did_not_strike_is_void(profile: str) -> None:
+    found = campaign.summed([Verdict(1, profile, [], [], 1, 1.0, "t", 1, {}, {}, {}, 1.0, recovered_s=[1.0])], directed=profile)
+    assert {("fault", name) for name in STRUCK_IN[profile]} <= set(names(found["void"]))
+    assert set(STRUCK_IN[profile]) <= set(found["faults"])
+
+
+def test_one_seed_in_seventeen_is_run_again_and_must_come_out_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs: Counter[int] = Counter()
+    other = 2 * campaign.REPEAT_EVERY
 
     def run(scenario: Scenario, **_: object) -> Verdict:
         runs[scenario.seed] += 1
-        steps = runs[scenario.seed] if scenario.seed == 40 else 1
+        steps = runs[scenario.seed] if scenario.seed == other else 1
         return Verdict(scenario.seed, "calm", [], [], steps, 1.0, "t", 1, {}, {}, {}, 1.0)
 
     monkeypatch.setattr(campaign, "run_scenario", run)
     results = campaign.run(list(range(1, 46)), "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
-    assert (results["repeated"], results["mismatches"]) == (2, [40])
-    few = campaign.run([38, 39, 40], "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
-    assert (few["repeated"], few["mismatches"]) == (1, [40]), "of fewer than twenty the last is"
+    assert (results["repeated"], results["mismatches"]) == (45 // 17, [other])
+    few = campaign.run([other - 2, other - 1, other], "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
+    assert (few["repeated"], few["mismatches"]) == (1, [other]), "of fewer than seventeen the last is"
 
 
 def test_a_directed_campaign_is_not_asked_what_it_is_not_directed_at_but_for_its_excuses() -> None:
@@ -141,6 +187,13 @@ def test_a_directed_campaign_that_did_not_meet_what_it_is_directed_at_is_void() 
         {"kind": "refusal", "name": "GangRefused", "counted": 99, "floor": 100}
     ]
     assert void_reasons({}, met, 1_000, 0, directed="gangs") == []
+
+
+@pytest.mark.parametrize("profile", ASKED_IN)
+def test_a_campaign_of_lost_history_in_which_nothing_of_it_was_asked_is_void(profile: str) -> None:
+    met = dict.fromkeys((*OWN.get(profile, ()), *STRUCK_IN.get(profile, ())), 2_000)
+    assert names(void_reasons(met, met, 2_000, 0, directed=profile, checked={"S16": 999})) == [("promise", "S16")]
+    assert void_reasons(met, met, 2_000, 0, directed=profile, checked={"S16": 1_000}) == []
 
 
 def test_what_a_profile_is_directed_at_is_a_guard_that_is_counted_and_told_of() -> None:

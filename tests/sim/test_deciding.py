@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from fairlead.model.kinds.capacity import NodePool
 from fairlead.model.kinds.policy import SchedulerPolicy
 from fairlead.sim import born, loop, providing
 from fairlead.sim.campaign import scenario_of
-from fairlead.sim.coverage import ACTED, ACTED_FLOOR, ACTS_IN, CHECKED, void_reasons
+from fairlead.sim.coverage import ACTED, ACTED_FLOOR, ACTS_IN, CHECKED, STRUCK_IN, void_reasons
 from fairlead.sim.loop import SimLoop, draws_of
 from fairlead.sim.machines import SimIds
 from fairlead.sim.people import LARGE, workload
@@ -25,13 +26,20 @@ from fairlead.sim.trying import CHANNEL, Trying, drawn, put_right
 from fairlead.sim.world import run_scenario
 from tests.sim.test_coverage import ENOUGH_FAULTS, ENOUGH_REFUSALS, names
 
+SEEDS = 5  # what it takes for a large slot to wait beside small ones differs with every change of the code
 
-@pytest.mark.parametrize(("profile", "seed", "minutes"), [("canary", 1, 1.5), ("elastic", 1, 3.0), ("fragmented", 4, 5.0)])
-def test_each_of_them_acts_in_the_profile_that_is_directed_at_it(profile: str, seed: int, minutes: float) -> None:
-    verdict = run_scenario(scenario_of(seed, profile, minutes))
-    assert not verdict.findings
-    acted = {name.partition("/")[0] for name in verdict.checked}
-    assert {name.partition("/")[0] for name in ACTS_IN[profile]} <= acted, verdict.checked
+
+@pytest.mark.parametrize(("profile", "minutes"), [("canary", 1.5), ("elastic", 3.0), ("fragmented", 5.0)])
+def test_each_of_them_acts_in_the_profile_that_is_directed_at_it(profile: str, minutes: float) -> None:
+    asked = {name.partition("/")[0] for name in ACTS_IN[profile]}
+    acted: set[str] = set()
+    for seed in range(1, SEEDS + 1):
+        verdict = run_scenario(scenario_of(seed, profile, minutes))
+        assert not verdict.findings
+        acted |= {name.partition("/")[0] for name in verdict.checked}
+        if asked <= acted:
+            return
+    pytest.fail(f"{asked - acted} did nothing in {SEEDS} seeds")
 
 
 def test_a_campaign_in_which_one_of_them_did_nothing_is_void() -> None:
@@ -42,8 +50,9 @@ def test_a_campaign_in_which_one_of_them_did_nothing_is_void() -> None:
         assert names(thin) == [("component", name)]
     for profile, own in ACTS_IN.items():
         idle = void_reasons({}, {}, 100, 0, directed=profile, checked={})
-        assert names(idle) == [("component", name) for name in own]
-        assert not void_reasons({}, {}, 100, 0, directed=profile, checked=enough)
+        assert [name for name in names(idle) if name[0] == "component"] == [("component", name) for name in own]
+        struck = dict.fromkeys(STRUCK_IN.get(profile, ()), 1_000)
+        assert not void_reasons(struck, {}, 100, 0, directed=profile, checked=enough)
 
 
 def test_everything_that_is_counted_of_them_belongs_to_a_profile() -> None:
@@ -99,7 +108,7 @@ def test_a_canary_is_ordered_and_then_promoted_taken_back_or_left_alone() -> Non
     wrote: list[tuple[str, Any]] = []
     people = SimpleNamespace(stopped=False)
 
-    async def write(method: str, path: str, body: Any, name: str) -> Any:
+    async def write(method: str, path: str, body: Any, name: str, token: str = "") -> Any:
         wrote.append((path, body["spec"]))
         people.stopped = len(wrote) > 40
         return SimpleNamespace(status=200)
@@ -145,6 +154,21 @@ def test_a_machine_that_came_back_by_itself_is_not_started_again_nor_one_without
         return len(starts)
 
     assert [start(alive=False, up=True), start(alive=True, up=True), start(alive=False, up=False)] == [1, 0, 0]
+
+
+def test_a_machine_that_does_not_come_up_never_does_whoever_asks_and_after_healing_all_others_do() -> None:
+    counts = Counter[str]()
+    drawn = providing.Stillborn(1.0, draws_of(1, "stillborn"), counts)
+    fates = [drawn.fate(f"b-{n}") for n in range(20)]
+    assert set(fates) == {"refused", "silent"}
+    drawn.healed = lambda: True
+    assert [drawn.fate(f"b-{n}") for n in range(20)] == fates
+    assert drawn.fate("b-20") == ""
+    assert counts == {"stillborn": 20}
+    left_out = providing.Stillborn(1.0, draws_of(1, "stillborn"), counts)
+    left_out.left_out = lambda strike: strike == "stillborn:b-1"
+    assert (left_out.fate("b-1"), bool(left_out.fate("b-2"))) == ("", True)
+    assert providing.Stillborn(0.0, draws_of(1, "stillborn"), counts).fate("b-1") == ""
 
 
 def test_a_machine_that_is_stopped_takes_what_runs_on_it_with_it() -> None:

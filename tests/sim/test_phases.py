@@ -20,15 +20,19 @@ from fairlead.model.journal import Entry, Header, encode_blob
 from fairlead.model.kinds.intent import Workload, WorkloadStatus
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition, Metadata
+from fairlead.observe.differing import Difference
+from fairlead.observe.explained import ExplainedChecker
+from fairlead.observe.losses import Losses
+from fairlead.observe.resting import at_rest, writes
+from fairlead.observe.returned import ReturnChecker
+from fairlead.observe.waiting import WaitingChecker
 from fairlead.sim import campaign
 from fairlead.sim import loop as sim
 from fairlead.sim.chaos import Chaos
 from fairlead.sim.loop import SimLoop, sleep
-from fairlead.sim.losses import Losses
 from fairlead.sim.people import People
 from fairlead.sim.platform import Platform
 from fairlead.sim.profiles import PROFILES
-from fairlead.sim.resting import at_rest, writes
 from fairlead.sim.scenario import Faults, Scenario, Work
 from fairlead.sim.strays import Strays
 from fairlead.sim.walls import unheard
@@ -82,18 +86,58 @@ def test_a_slot_that_is_bound_twice_while_the_platform_rests_is_found(monkeypatc
     assert verdict.findings[0].at_s > SHORT.rough_s
 
 
+def test_what_is_bounded_after_healing_is_asked_each_second_until_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, list[float]] = {"L1": [], "L12": [], "L4": []}
+    kinds: list[tuple[str, type[Any]]] = [("L1", WaitingChecker), ("L12", ExplainedChecker), ("L4", ReturnChecker)]
+    for name, kind in kinds:
+        look = kind.look
+
+        def told(self: Any, now_s: float, *rest: Any, look: Any = look, name: str = name) -> Any:
+            asked[name].append(now_s)
+            return look(self, now_s, *rest)
+
+        monkeypatch.setattr(kind, "look", told)
+    verdict = run_scenario(SHORT)
+    assert not verdict.findings
+    for moments in asked.values():
+        assert max(later - one for one, later in zip(moments, [*moments[1:], verdict.simulated_s], strict=True)) < 1.01
+        assert moments[0] < SHORT.rough_s + 5.0
+
+
+def test_work_that_waits_beside_room_only_since_all_was_as_desired_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(self: WaitingChecker, now_s: float, *_: Any) -> list[str]:
+        return ["risk/api-0 waits, and n has room for it"] if now_s > SHORT.rough_s + SHORT.settle_s + 2 else []
+
+    monkeypatch.setattr(WaitingChecker, "look", look)
+    verdict = run_scenario(SHORT)
+    assert verdict.agreed_s is not None
+    assert {finding.invariant for finding in verdict.findings} == {"L1"}
+
+
+def test_a_node_that_is_there_and_not_ready_is_no_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReturnChecker, "look", lambda self, now_s, region, *_: [Difference(f"n is there, and in {region} lost")])
+    verdict = run_scenario(replace(SHORT, calm_s=5.0))
+    assert (verdict.agreed_s, {finding.invariant for finding in verdict.findings}) == (None, {"L4"})
+
+
 # --- rest --------------------------------------------------------------------------------------------------------------------
 
 
-def test_one_seed_in_ten_must_rest_for_as_long_as_is_promised() -> None:
+def test_one_seed_in_eleven_must_rest_for_as_long_as_is_promised() -> None:
     rests = {seed: campaign.scenario_of(seed, "swarm", 1.0).quiet_s for seed in range(1, 41)}
-    assert [seed for seed, quiet_s in rests.items() if quiet_s == 300.0] == [10, 20, 30, 40]
-    assert all(campaign.scenario_of(10, profile, 1.0).quiet_s == 300.0 for profile in PROFILES)
+    assert [seed for seed, quiet_s in rests.items() if quiet_s == 300.0] == [11, 22, 33]
+    assert all(campaign.scenario_of(11, profile, 1.0).quiet_s == 300.0 for profile in PROFILES)
+
+
+def test_in_a_campaign_every_profile_has_a_seed_that_rests_for_long_and_one_that_is_run_again() -> None:
+    scenarios = [campaign.scenario_of(seed, campaign.MIXED, 1.0) for seed in range(1, 2001)]
+    assert {one.profile for one in scenarios if one.quiet_s == 300.0} == set(campaign.MIX)
+    assert {one.profile for one in scenarios[campaign.REPEAT_EVERY - 1 :: campaign.REPEAT_EVERY]} == set(campaign.MIX)
 
 
 def test_where_slots_wait_for_room_in_two_regions_a_long_rest_begins_after_they_were_asked_for_again() -> None:
-    assert campaign.scenario_of(20, "grants", 1.0).settle_s == campaign.scenario_of(21, "grants", 1.0).settle_s + 300.0
-    assert campaign.scenario_of(20, "tight", 1.0).settle_s == campaign.scenario_of(21, "tight", 1.0).settle_s
+    assert campaign.scenario_of(22, "grants", 1.0).settle_s == campaign.scenario_of(21, "grants", 1.0).settle_s + 300.0
+    assert campaign.scenario_of(22, "tight", 1.0).settle_s == campaign.scenario_of(21, "tight", 1.0).settle_s
 
 
 def test_agreement_counts_from_when_people_have_undone_what_operators_did(monkeypatch: pytest.MonkeyPatch) -> None:

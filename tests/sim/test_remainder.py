@@ -18,11 +18,12 @@ SHORT = Scenario(
 
 def test_in_one_seed_of_four_something_stays_broken_that_the_rest_can_do_without() -> None:
     drawn = [campaign.scenario_of(seed, profile, 1.0) for profile in PROFILES for seed in range(1, 41)]
-    assert {scenario.remains for scenario in drawn} == {"", "node", "server", "region"}
+    assert {scenario.remains for scenario in drawn} == {"", "node", "server", "zone", "region"}
     for scenario in drawn:
         assert not scenario.remains or scenario.seed % 4 == 0
         assert scenario.remains != "server" or scenario.servers == 3
         assert scenario.remains != "node" or scenario.nodes > 1
+        assert scenario.remains != "zone" or scenario.faults.zone
         assert scenario.remains != "region" or (scenario.regions == 3 and scenario.faults.region)
     assert sum(bool(scenario.remains) for scenario in drawn) > len(drawn) / 5
 
@@ -52,6 +53,21 @@ def test_what_was_on_a_node_that_stays_away_serves_elsewhere_when_the_rest_rests
     assert node not in {binding.spec.node for binding in bindings}
     assert world.watches["us-east"].objects["nodes"]["", node].status.health == "Lost"
     assert campaign.summed([verdict])["remains"] == {"remains_node": 1}
+
+
+def test_what_was_on_a_zone_that_stays_away_serves_elsewhere_though_its_region_doubts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict, world = lived(replace(SHORT, nodes=12, node_lease_s=6.0, remains="zone"), monkeypatch)
+    assert not verdict.findings
+    broken = {machine.name.rpartition("/")[2] for machine in world.platform.machines.all.values() if machine.broken}
+    nodes = world.watches["us-east"].objects["nodes"].values()
+    assert broken == {node.metadata.name for node in nodes if node.spec.zone == nodes_zone(world, min(broken))}
+    assert len(broken) == 4
+    assert verdict.checked["B5"] >= 4
+    assert {node.metadata.name for node in nodes if node.status.health == "Lost"} == broken
+
+
+def nodes_zone(world: World, name: str) -> str:
+    return str(world.watches["us-east"].objects["nodes"]["", name].spec.zone)
 
 
 def test_two_servers_of_three_are_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from fairlead.sim.campaign import scenario_of
 from fairlead.sim.chaos import Chaos
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.scenario import Faults, Scenario, Work
-from fairlead.sim.spells import Hit, Loop
+from fairlead.sim.spells import CALLS, Hit, Loop
 from fairlead.sim.walls import unheard
 from fairlead.sim.world import World, run_scenario
 
@@ -48,6 +48,15 @@ def test_a_storm_kills_several_programs_again_and_again_and_ends() -> None:
     in_a_world(work)
 
 
+def test_a_storm_in_which_nothing_had_come_back_before_it_was_killed_again_is_none() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        chaos._spells.storm(chaos._programs(), [Loop(0.0, 3, 5.0, -4.0), Loop(0.5, 1, 0.5, 1.0)])
+        await sleep(20.0)
+        assert (chaos.counts["F15"], chaos.counts["F9"]) == (0, 2)
+
+    in_a_world(work)
+
+
 def test_a_server_is_killed_at_one_of_its_calls_and_begins_again() -> None:
     async def work(world: World, chaos: Chaos) -> None:
         server = world.platform.planes["us-east"].servers[0]
@@ -58,6 +67,7 @@ def test_a_server_is_killed_at_one_of_its_calls_and_begins_again() -> None:
             assert server.alive
             assert server.lives == lives + 2, "now, and at a call of its next life"
         assert chaos.counts["killed_after_store_call"] == 3
+        assert [call for call in range(1, CALLS) if chaos.counts[f"killed_after_store_call/{call}"]] == [1, 2, 5]
 
     in_a_world(work)
 
@@ -139,9 +149,23 @@ def test_a_second_agent_of_a_node_is_counted_and_runs() -> None:
         await chaos._twin(Fixed(uniform=5.0))  # type: ignore[arg-type]
         (twin,) = chaos._twins
         await sleep(2.0)
-        assert (len(world.platform.agents), chaos.counts["F16"], twin.program.alive) == (before + 1, 1, True)
+        assert (len(world.platform.agents), chaos.counts["F16"], twin.program.alive) == (before + 1, 0, True)
         await sleep(5.0)
         assert not twin.program.alive
+        assert chaos.counts["F16"] == 1, "it had a session by then"
+        chaos.heal()
+        assert chaos.counts["F16"] == 1
+
+    in_a_world(work)
+
+
+def test_a_second_agent_that_reaches_nobody_is_not_counted() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        for server in world.platform.planes["us-east"].servers:
+            server.pause()
+        await chaos._twin(Fixed(uniform=5.0))  # type: ignore[arg-type]
+        await sleep(6.0)
+        assert (chaos._twins[0].program.alive, chaos.counts["F16"]) == (False, 0)
 
     in_a_world(work)
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.authority.follower import TAIL_LAG_S
 from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.machines import Machines, for_ever
 from fairlead.sim.network import Network
-from fairlead.sim.store import SimStore, StoreService, Trap
+from fairlead.sim.store import STALE_MAX, SimStore, StoreService, Trap
 from fairlead.store.contract import AlreadyThere, Committed, Fence, Fenced, OutcomeUnknown, StoreUnreachable, Unavailable
 from tests.store.batches import chain
 
@@ -241,5 +242,17 @@ def test_a_process_dies_at_the_very_call_before_it_is_sent_or_when_it_has_taken_
         assert not server.alive
         assert len(rig.service.disk.journal) == call - (not after)
         assert not rig.service.traps
+
+    rigged(work)
+
+
+def test_nobody_is_shown_the_past_for_as_long_as_it_takes_to_call_a_store_damaged() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        await rig.store.commit(fence, rig.batches[0])
+        rig.service.faults.stale = 1.0
+        shown = [bool(await rig.store.tail(0)) for _ in range(2 * len(TAIL_LAG_S))]
+        assert shown == ([False] * STALE_MAX + [True]) * (len(shown) // (STALE_MAX + 1)) + [False]
+        assert len(TAIL_LAG_S) > STALE_MAX
 
     rigged(work)

@@ -24,6 +24,7 @@ from fairlead.sim.world import Verdict, run_scenario
 from tests.authority.planes import request_of
 
 MINUTES = 0.4
+AFTER_EACH_OTHER = ("swarm", "grants", "gangs", "tails", "meddlers", "elastic", "versions")
 
 
 def run(seed: int, profile: str, **fields: object) -> Verdict:
@@ -33,6 +34,23 @@ def run(seed: int, profile: str, **fields: object) -> Verdict:
 
 def told(verdict: Verdict) -> str:
     return "\n".join([str(finding) for finding in verdict.findings] + list(lines(verdict))[-40:])
+
+
+def test_a_run_may_take_as_many_steps_as_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`full` takes the most of all worlds, and a day of it was called a livelock."""
+    most: list[int] = []
+
+    def ran(main: object, seed: int, steps_max: int, *, last: bool) -> sim.Outcome[None]:
+        most.append(steps_max)
+        raise RuntimeError("how long it is is known")
+
+    busy = run_scenario(replace(campaign.scenario_of(1, "full", 0.2), settle_s=1.0, quiet_s=1.0))
+    monkeypatch.setattr(sim, "run", ran)
+    for minutes in (1.0, 24 * 60.0):
+        run_scenario(campaign.scenario_of(1, "full", minutes))
+    short, day = most
+    assert short < 25_000_000, "a livelock is found within minutes"
+    assert day > 2 * busy.steps / busy.simulated_s * 24 * 3600
 
 
 def test_a_platform_left_alone_serves_what_is_asked_and_comes_to_rest() -> None:
@@ -86,6 +104,17 @@ def test_a_run_does_not_depend_on_the_runs_before_it() -> None:
     assert left in hot._asks
     assert run_scenario(scenario) == alone
     assert left not in hot._asks, "what is shared in a process is not shared by its runs"
+
+
+def test_a_run_after_others_in_one_process_is_the_one_of_a_fresh_interpreter() -> None:
+    """Of profiles that use different parts of the platform: what one of them leaves behind, another would find."""
+    drawn = [campaign.scenario_of(7, profile, 0.2) for profile in AFTER_EACH_OTHER]
+    scenarios = [replace(scenario, settle_s=5.0, quiet_s=5.0, remains="") for scenario in drawn]
+    fresh = list(campaign.verdicts_of(scenarios, 2))
+    for scenario, alone in reversed(fresh):
+        after = msgspec.json.decode(msgspec.json.encode(run_scenario(scenario)), type=Verdict)
+        assert after.trace == alone.trace, scenario.profile
+        assert after == alone, scenario.profile
 
 
 def test_a_planted_bug_is_found_by_a_checker_and_its_seed_replays_as_it_was(tmp_path: Path) -> None:
@@ -143,3 +172,11 @@ def test_a_node_that_nobody_approved_asks_now_and_then_and_does_not_hammer_its_r
     with unheard():
         extra = sim.run(main, 1).value
     assert extra < 20 * 40, f"{extra} frames in twenty seconds"
+
+
+def test_a_plane_that_no_region_has_joined_is_a_world_of_its_own() -> None:
+    verdict = run_scenario(campaign.scenario_of(3, "alone", 1.0))
+    assert not verdict.findings
+    assert verdict.agreed_s is not None
+    assert {"S7", "S9", "S13", "S15", "S18"} <= {name for name, count in verdict.checked.items() if count}
+    assert verdict.counts["F9"] > 0

@@ -156,6 +156,18 @@ async def test_thousands_of_objects_load_in_chunks(engine: Engine) -> None:
     assert await collect(await store.load()) == {key: (position, value) for key, position, value in rows}
 
 
+async def test_what_is_loaded_never_lags_behind_what_another_store_was_told(engine: Engine) -> None:
+    writer, reader = await engine.open_store(), await engine.open_store()
+    fence = await lead(writer)
+    for step in range(1, 11):
+        (batch,) = await committed(writer, fence, 1)
+        row = ("nodes//a", batch.last, b"%d" % step)
+        assert await writer.materialise(fence, batch.last, [row], []) == Committed()
+        checkpoint = await reader.load()
+        assert (checkpoint.head.position, checkpoint.position) == (batch.last, batch.last)
+        assert await collect(checkpoint) == {row[0]: row[1:]}
+
+
 async def test_a_load_that_is_overtaken_still_leads_to_the_state_at_the_head(engine: Engine) -> None:
     """Rows may be newer than the position, never older than it, and never in part of a batch's deletions only."""
     store, standby = await engine.open_store(), await engine.open_store()

@@ -106,6 +106,7 @@ class Context:
         self.leader_since_ms = 0
         self.leader_epoch = 0  # of whoever leads, as its first batch says
         self.unmeasured_ms = 0  # of plane time, as the same batch says
+        self.taken_back = 0  # grows with each batch that is, before it is durable: its positions are given out again
         self._needs: dict[tuple[int, str, bool, int, str], _Kept] = {}
         self._tells_apart = False
         state.derive("schedulerpolicies", self._policy_changed)

@@ -1,6 +1,6 @@
 """What a region says it has given up or let go, asked of its state at the commit: neither queued nor bound, and it was asked for.
 
-The global plane gives such slots to another region (ADR 0024, ADR 0025), so this word is a promise. Called by objects.py.
+The global plane gives such slots to another region (ADRs 0024, 0025, 0042), so this word is a promise. Called by objects.py.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ def refuse_given_up(ctx: Context, old: object, status: object) -> Refused | None
 
 
 def refuse_none_left(ctx: Context, old: object, status: object) -> Refused | None:
-    """Of what runs once in the world: that nothing is left here of what is not wanted any more starts it elsewhere. After lost
-    history a node may run what nobody remembers, until each has said what it runs, or has certainly ended it (S12, P11)."""
+    """Of what runs once in the world, or runs once and was taken from this region: that nothing is left here of what is not
+    wanted any more starts it elsewhere. After lost history a node may run what nobody remembers, until each has said what it
+    runs, or has certainly ended it (S12, P11)."""
     if ctx.settings.plane != REGION or not isinstance(old, Assignment) or not isinstance(status, AssignmentStatus):
         return None
-    if old.spec.exclusive != "global" or status.unwanted or status.observed_generation != old.metadata.generation:
+    if old.spec.exclusive != "global" and not old.spec.leaving:
+        return None
+    if status.unwanted or status.observed_generation != old.metadata.generation:
         return None
     said_before = not old.status.unwanted and old.status.observed_generation == old.metadata.generation
     return None if said_before else ctx.refuse_unlisted(f"what {old.metadata.name} is to let go")

@@ -20,6 +20,7 @@ from fairlead.decide.granting import (
     Granted,
     answered,
     ended_early,
+    ends_sooner,
     granted,
     is_taken_back,
     next_question,
@@ -66,6 +67,9 @@ def grant_in_force(ctx: Context, body: Reserve | Bind) -> Granted | Refused:
     version = have.in_force.version
     if body.grant_version != version:
         return Refused("StaleGrant", f"grant version is {version}, not {body.grant_version}", {"grantVersion": version})
+    if not have.confirmed:  # asked of what was reserved in lost history, too: its quota may be another region's since
+        detail = f"{ctx.settings.region} has taken no offer for {body.tenant} since its history was lost"
+        return Refused("GrantExceeded", detail, {"grantVersion": version})
     return have
 
 
@@ -132,6 +136,8 @@ def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatu
         return replace(status, emergency_end_time=ctx.now) if over else status
     if term is not None and outrun(grant, term, ctx.incarnation) and claimed == _stand(ended_early(grant, term)):
         return status
+    if term is not None and (sooner := ends_sooner(grant, term)) is not None and claimed == _stand(sooner):
+        return status
     offer = take(grant, term, ctx.incarnation, used)
     if isinstance(offer, str):
         return Refused("GrantExceeded", f"offer {grant.spec.version} of {grant.metadata.namespace}: {offer}")
@@ -158,10 +164,23 @@ def _term_status(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> Gran
         return said(status if status.merge == before.merge else replace(status, ended=None), have)
     if same:
         return _taken_term(ctx, term, status)
+    unseen = _refuse_unlisted(ctx) if before.incarnation != ctx.incarnation else None
+    if unseen is not None:
+        return unseen
     asked = next_question(term, ctx.incarnation, ctx.now)
     if _question(status) != _question(asked):
         return Refused("Conflict", f"the next question is {asked.asked}", {"asked": asked.asked})
     return replace(said(asked, have), conditions=status.conditions, observed_generation=status.observed_generation)
+
+
+def _refuse_unlisted(ctx: Context) -> Refused | None:
+    """The first question after history was lost: offers are taken on what the ledger says is used, and nodes may run what it has
+    lost. Who is silent for a whole fence is not waited for: as in any history, what is bound elsewhere then counts."""
+    if ctx.incarnation <= 1 or ctx.now_ms >= ctx.leader_since_ms + ctx.settings.fence_s * 1000:
+        return None
+    node = ctx.unlisted.any_well(ctx.incarnation)
+    detail = f"{node} has not said what it runs since history was lost"
+    return Refused("Conflict", detail, {"node": node}, retry_after_s=0.5) if node else None
 
 
 def _taken_term(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> GrantTermStatus | Refused:

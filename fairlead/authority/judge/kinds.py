@@ -10,7 +10,7 @@ from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.apart import count_ended
 from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten, refuse_former
-from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete
+from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete, refuse_leasing
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.pooled import refuse_opened, using
 from fairlead.authority.judge.regions import refuse_region_delete, some
@@ -27,6 +27,7 @@ from fairlead.model.kinds.capacity import Grant, Node
 from fairlead.model.kinds.intent import Tenant, Workload
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
+from fairlead.model.meta import Metadata
 from fairlead.model.registry import REGION, KindInfo
 
 _DELETERS_OF_FINISHED = frozenset({Role.REPAIR, Role.ASSIGNMENT, Role.JOB, Role.GARBAGE, Role.AUTHORITY})
@@ -43,7 +44,7 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
     if caller.role is Role.MIRROR and ctx.settings.plane != REGION:
         if info.plural == "overrides":
             return refuse_record(caller, new, old)
-        if old is None or new.spec != old.spec:
+        if old is None or new.spec != old.spec or _says_otherwise(new.metadata, old.metadata):
             return _refuse_mirror()
     match info.plural:
         case "schedulingrequests":
@@ -62,7 +63,7 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
         case "grants":
             return refuse_grant(ctx, caller, new, old)
         case "grantterms" if ctx.settings.plane != REGION:
-            return ctx.policies.refuse_answer(new, old, ctx.incarnation)
+            return ctx.policies.refuse_answer(new, old, ctx.incarnation) or refuse_leasing(ctx, new, old)
         case "overrides":
             return refuse_override(ctx, caller, new, old)
         case "workloads" if caller.role is Role.AUTOSCALER:
@@ -88,6 +89,12 @@ def _refuse_tenantless(ctx: Context, new: Workload) -> Refused | None:
         return None
     detail = f"the tenant of workload {new.metadata.name} must be there first: create Tenant {tenant}, or name another with -n"
     return Refused("NotFound", detail, {MISSING: key("tenants", "", tenant)})
+
+
+def _says_otherwise(new: Metadata, old: Metadata) -> bool:
+    """More than that a finalizer is done with: an annotation of a Region writes it off."""
+    kept = (old.labels, old.annotations, old.owner_references)
+    return (new.labels, new.annotations, new.owner_references) != kept
 
 
 def _refuse_mirror() -> Refused:

@@ -55,12 +55,18 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
 
 def _refuse_slots(ctx: Context, caller: Caller, lease: Lease | None, body: LeaseAcquire) -> Refused | None:
     spec = lease.spec if lease is not None else None
-    left_ms = free_ms(spec, caller.role, body.ttl_s, ctx.incarnation, ctx.leader_since_ms) - ctx.now_ms
+    left_ms = free_ms(spec, caller.role, _longest_s(ctx, body.ttl_s), ctx.incarnation, ctx.leader_since_ms) - ctx.now_ms
     if left_ms <= 0:
         return None
     who = f"{spec.role} holds {body.name}" if spec is not None else f"nobody knows yet who had {body.name}"
     facts = {"holder": spec.holder, "epoch": spec.epoch} if spec is not None else {}
     return Refused("LeaseHeld", who, facts, retry_after_s=1.0)
+
+
+def _longest_s(ctx: Context, ttl_s: float) -> float:
+    """In a history that nobody remembers another region may run what this one asks for, under a lease of its own length."""
+    leases: list[Lease] = [rec.hot for rec in ctx.state.live("leases") if is_slot_lease(rec.name)]
+    return max([ttl_s, *(lease.spec.ttl_seconds for lease in leases)])
 
 
 def renew(ctx: Context, caller: Caller, body: LeaseRenew) -> Judgement:

@@ -1,7 +1,7 @@
 """Plain objects: put, status, delete, by Kubernetes' rules for generation, revision, uid, finalizers and owners.
 
-generation grows with the spec only; a write that changes nothing makes no revision; status is its owner's; an object with
-finalizers is marked and goes when the last is removed.
+generation grows with the spec only (decide/generations.py); a write that changes nothing makes no revision; status is its
+owner's; an object with finalizers is marked and goes when the last is removed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from fairlead.authority.judge.giving import refuse_given_up, refuse_none_left
 from fairlead.authority.judge.granting import judged_status
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
 from fairlead.authority.judge.letting_go import refuse_let_go
+from fairlead.authority.judge.marks import refuse_marks
 from fairlead.authority.judge.mending import is_done
 from fairlead.authority.judge.pooled import refuse_order
 from fairlead.authority.judge.reported import in_order, refuse_stale_report
 from fairlead.authority.state import RECEIPTS, Rec
 from fairlead.decide.admission import OBJECT_BYTES_MAX, faults
+from fairlead.decide.generations import generation_after
 from fairlead.model import codec
 from fairlead.model.commands import Caller, Delete, Fault, Put, PutStatus, Refused
 from fairlead.model.ids import key
@@ -52,7 +54,8 @@ def put_object(ctx: Context, caller: Caller, body: Put, _: Evidence | None = Non
     if found:
         return Refused("Invalid", f"{info.kind} {metadata.name}: {found[0].path}: {found[0].message}", faults=found)
     merged = _merge(ctx, caller, info, new, old)
-    refused = refuse_put(ctx, caller, info, merged, old)
+    refused = refuse_marks(caller, merged.metadata, old.metadata if old is not None else None)
+    refused = refused or refuse_put(ctx, caller, info, merged, old)
     if refused is not None:
         return refused
     object_key = key(info.plural, metadata.namespace, metadata.name)
@@ -223,7 +226,8 @@ def _merge(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> 
     # an operator's once the object is going and its owner is not coming.
     kept = (f for f in old.metadata.finalizers if f in new.metadata.finalizers or not _may_take_off(ctx, caller, f, old))
     finalizers = tuple(dict.fromkeys((*kept, *new.metadata.finalizers)))
-    generation = old.metadata.generation + (new.spec != old.spec)
+    changed = new.spec != old.spec
+    generation = generation_after(info.plural, old.metadata.generation, changed=changed, incarnation=ctx.incarnation)
     metadata = msgspec.structs.replace(
         old.metadata,
         labels=new.metadata.labels,

@@ -11,6 +11,7 @@ from typing import Final
 
 from fairlead.authority.judge.context import Context
 from fairlead.decide import escrow
+from fairlead.decide.answering import floor_of, longest_s
 from fairlead.decide.escrow import Account
 from fairlead.decide.granting import LEASE_S, honoured_ms, is_reported, told_spec
 from fairlead.decide.sharing import account_in, limits_now
@@ -37,12 +38,11 @@ def refuse_grant(ctx: Context, caller: Caller, new: Grant, old: Grant | None) ->
     regions = _regions(ctx)
     if name not in regions:
         return _refuse_unknown(new)
-    floor_ms = _floor_ms(ctx, new)
     accounts = {
-        region: account_in(found, ctx.state.hot("grants", tenant, region), ctx.incarnation, floor_ms)
+        region: account_in(found, ctx.state.hot("grants", tenant, region), ctx.incarnation, _floor_ms(ctx, region, new))
         for region, found in regions.items()
     }
-    before, after = accounts[name], account_in(regions[name], new, ctx.incarnation, floor_ms)
+    before, after = accounts[name], account_in(regions[name], new, ctx.incarnation, _floor_ms(ctx, name, new))
     if _is_told(ctx, new, old):
         return None
     if is_reported(new, ctx.incarnation) and not before.reported:
@@ -67,11 +67,27 @@ def refuse_grant_delete(ctx: Context, caller: Caller, old: Grant) -> Refused | N
     region = _regions(ctx).get(name)
     if region is None or not ctx.state.count("quotas", tenant):
         return None
-    account = account_in(region, old, ctx.incarnation, _floor_ms(ctx, old))
+    account = account_in(region, old, ctx.incarnation, _floor_ms(ctx, name, old))
     if account.reported and not any(escrow.exposure(account, ctx.now_ms).values()):
         return None
     detail = f"{name} may still use what {tenant} was granted there: {_HOW}; to write a lost region off, delete its Region"
     return Refused("InUse", detail, {"region": name})
+
+
+def refuse_leasing(ctx: Context, new: GrantTerm, old: GrantTerm | None) -> Refused | None:
+    """An answer leases no offer beside which there is a newer one by now: what that gives to others was counted without it."""
+    spec, region = new.spec, new.metadata.name
+    if not spec.lease_seconds or (old is not None and old.spec.answered == spec.answered):
+        return None
+    for tenant in ctx.state.tenants_of("grants"):
+        grant: Grant | None = ctx.state.hot("grants", tenant, region)
+        if grant is None or not grant.spec.lease_seconds:
+            continue
+        least = floor_of(grant, ctx.incarnation, spec.asker, 0)
+        if spec.floors.get(tenant, 0) < least:
+            detail = f"{region} was offered version {least} for {tenant}, and this answer leases older ones"
+            return Refused("Conflict", detail, {"tenant": tenant, "version": least})
+    return None
 
 
 def _refuse_by_hand(ctx: Context, caller: Caller, tenant: str, old: Grant | None) -> Refused | None:
@@ -120,6 +136,7 @@ def _regions(ctx: Context) -> dict[str, Region]:
     return {rec.name: rec.hot for rec in ctx.state.live("regions") if rec.hot.metadata.deletion_time is None}
 
 
-def _floor_ms(ctx: Context, grant: Grant) -> int:
-    """No lease counts as ended before: plane time may have begun with a wall clock (ADR 0034)."""
-    return ctx.leader_since_ms + honoured_ms(grant.spec.lease_seconds or LEASE_S)
+def _floor_ms(ctx: Context, region: str, grant: Grant) -> int:
+    """No lease of a region counts as ended before: plane time may have begun with a wall clock (ADR 0034)."""
+    term: GrantTerm | None = ctx.state.hot("grantterms", "", region)
+    return ctx.leader_since_ms + honoured_ms(longest_s(term, grant.spec.lease_seconds or LEASE_S))

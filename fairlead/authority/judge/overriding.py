@@ -110,7 +110,10 @@ def refuse_new_region(ctx: Context, region: str) -> Refused | None:
 def refuse_record(caller: Caller, new: Override, old: Override | None) -> Refused | None:
     """A region's mirror tells the global plane of what was ordered there, and of nothing else."""
     region = new.metadata.annotations.get(ORDERED_IN, "")
-    same = old is None or old.metadata.annotations.get(ORDERED_UID) == new.metadata.annotations.get(ORDERED_UID)
+    marks = [
+        [each.metadata.annotations.get(name) for name in (ORDERED_IN, ORDERED_UID)] for each in (old, new) if each is not None
+    ]
+    same = marks[0] == marks[-1]
     if same and caller.lease == f"{MIRROR_UP}{region}" and is_true_record(new, region):
         return None
     return Refused("NotOwner", f"a mirror may say what was ordered in its own region; {new.metadata.name} is not that")

@@ -21,6 +21,8 @@ from fairlead.authority.judge.victims import Claim, claim_victims
 from fairlead.authority.ledger import NodeAccount, device_charge
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.fit import S6_GATES, Gate, Need, feasible, reasons
+from fairlead.decide.gates.node import CORDON
+from fairlead.decide.gates.node_class import LABELS, TAINTS
 from fairlead.decide.grants import shortage
 from fairlead.model.commands import Bind, BindGang, Caller, Refused, ReleaseReservation, Reserve
 from fairlead.model.ids import key
@@ -283,8 +285,8 @@ def _reserved(ctx: Context, caller: Caller, body: Bind, request: SchedulingReque
     need = ctx.need_of(asked.ask, body.tenant, slot.uid, asked.may_borrow, body.policy_revision, slot.workload)
     if isinstance(need, Refused):
         return need
-    gates = (*S6_GATES, *avoidances(need))
-    if reasons(need, account, ctx, gates):  # the policy, the node or an override may have come since it was reserved
+    gates = (*S6_GATES, LABELS, TAINTS, CORDON, *avoidances(need))
+    if reasons(need, account, ctx, gates):  # the policy, the node or an override may have changed since it was reserved
         return _no_fit(ctx, need, account, spec.node, gates)
     have = grant_in_force(ctx, body)  # what is reserved is charged already: nothing is raised by it, whatever the grant is now
     return have if type(have) is Refused else spec.devices

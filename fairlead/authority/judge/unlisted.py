@@ -2,7 +2,8 @@
 
 A store that lost its tail may have lost that a slot was bound. Its node runs it until its agent has listed it and was told to end
 it, or has not been heard for so long that it has ended by itself. Until then no Exclusive slot is bound: it might be that one
-(S12). Owned by the judge's context; asked when such a slot is bound.
+(S12). Until those that are well have listed, nothing is asked of the global plane either: the ledger may know less than is used,
+and an offer below that would be taken (S5). Owned by the judge's context; asked when such a slot is bound, and by granting.py.
 """
 
 from __future__ import annotations
@@ -31,4 +32,11 @@ class Unlisted:
             if account.listed_in < incarnation and account.observed_ms >= fenced_ms:
                 return name
             del self._left[name]
+        return ""
+
+    def any_well(self, incarnation: int) -> str:
+        """The name of one that is well, as far as is known, and has not listed yet; empty where all have."""
+        for name, each in self._nodes.items():
+            if each.healthy and 0 < each.listed_in < incarnation:
+                return name
         return ""

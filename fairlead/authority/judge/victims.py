@@ -182,7 +182,7 @@ def _refuse_breach(ctx: Context, found: dict[str, Rec], breach: Breach, evictor:
 
 def _in_flight(ctx: Context, account: NodeAccount) -> list[Credit]:
     """What earlier claims on this node count twice: their claimers have not started, their victims are not gone. A victim that
-    was bound again since is in another life, younger than the claimer's binding, and counts in full."""
+    was bound again since is in another life, elsewhere or younger than the claimer's binding, and counts in full."""
     out = []
     get = ctx.state.get
     for rec in account.claims:
@@ -191,7 +191,9 @@ def _in_flight(ctx: Context, account: NodeAccount) -> list[Credit]:
         for name in hot.start_after:
             tenant, _, object_name = name.partition("/")
             v = get("bindings", tenant, object_name)
-            if v is not None and v.position < rec.position and v.hot.state is SlotState.DRAINING:
+            if v is None or v.hot.node != hot.node or v.position > rec.position:
+                continue
+            if v.hot.state is SlotState.DRAINING:
                 victims.append(v.hot)
         if victims:
             out.append(credit_of(hot, victims))

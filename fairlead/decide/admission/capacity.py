@@ -8,13 +8,14 @@ from fairlead.decide.admission.workload import TOTAL_BITS, check_requests
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, NodeSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Quota, Region, Tenant
 from fairlead.model.kinds.quota import GrantTerm
-from fairlead.model.report import COUNT_MAX, SECONDS_MAX, Report, shown
-from fairlead.model.resources import NOTHING
+from fairlead.model.report import COUNT_MAX, SECONDS_MAX, SUBDOMAIN_MAX, Report, shown
+from fairlead.model.resources import NOTHING, Resources
 
 SLOTS_MAX: Final = 10_000  # on one node; Kubernetes stops at a few hundred
 NODES_MAX: Final = 1_000_000
 WEIGHT_MAX: Final = 1_000
 TEXT_MAX: Final = 256
+_NODE_NAME_MORE: Final = 63 + 1 + 1 + 10  # a region, two dashes, a number: what the name of a pool's node has beside the pool's
 
 
 def check_tenant(report: Report, new: Tenant, old: Tenant | None) -> None:
@@ -88,8 +89,7 @@ def check_node(report: Report, new: Node, old: Node | None) -> None:
     if spec.pool:
         report.subdomain("spec.pool", spec.pool)
     report.amounts("spec.allocatable", spec.allocatable)
-    if spec.allocatable.cpu == 0 and spec.allocatable.memory == 0:
-        report.add("spec.allocatable", "must offer cpu or memory; to keep work away, set unschedulable")
+    report.need(_is_offer(spec.allocatable), "spec.allocatable", "must offer cpu or memory; to keep work away, set unschedulable")
     report.within("spec.maxSlots", spec.max_slots, 1, SLOTS_MAX)
     report.within("spec.hourlyCostMillis", spec.hourly_cost_millis, 0, 1 << 53)
     _check_text(report, "spec.address", spec.address)
@@ -134,11 +134,20 @@ def check_node_pool(report: Report, new: NodePool, old: NodePool | None) -> None
     if spec.min_nodes > spec.max_nodes:
         report.add("spec.minNodes", f"may be at most maxNodes, which is {spec.max_nodes}, got {spec.min_nodes}")
     report.amounts("spec.node", spec.node)
+    report.within("spec.maxSlots", spec.max_slots, 1, SLOTS_MAX)
     for field, seconds in (("start", spec.start_seconds), ("upWait", spec.up_wait_seconds), ("idle", spec.idle_seconds)):
         report.within(f"spec.{field}Seconds", seconds, 1, SECONDS_MAX)
     if spec.provider:
         report.label("spec.provider", spec.provider)
-        report.need(bool(spec.node.amounts()), "spec.node", "says what a node of this provider gives; needed to scale the pool")
+        # Its nodes are admitted by check_node: whatever that refuses would be ordered for ever and never come.
+        report.need(_is_offer(spec.node), "spec.node", "must have cpu or memory: what a node of this provider gives")
+        room = SUBDOMAIN_MAX - _NODE_NAME_MORE
+        if (old is None or not old.spec.provider) and len(new.metadata.name) > room:
+            report.add("metadata.name", f"may have {room} characters, has {len(new.metadata.name)}: its nodes are named after it")
+
+
+def _is_offer(amounts: Resources) -> bool:
+    return amounts.cpu > 0 or amounts.memory > 0
 
 
 def _check_text(report: Report, path: str, text: str) -> None:

@@ -6,7 +6,8 @@ Placement's rules are in placement.py. Called through RULES in this package.
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from fairlead.model.kinds.intent import (
     Probe,
     Probes,
     ResourceSpec,
+    RolloutRule,
     Template,
     Workload,
     WorkloadSpec,
@@ -84,6 +86,67 @@ def template_of(spec: WorkloadSpec) -> Template:
     if spec.job is not None:
         return spec.template if policy is not None else replace(spec.template, restart_policy="OnFailure")
     return spec.template if policy != "Always" else replace(spec.template, restart_policy=None)
+
+
+def rollout_of(spec: WorkloadSpec) -> RolloutRule:
+    """The rule as it holds: an Exclusive slot's next life begins when the last one has ended, so none has another beside it, and
+    one is missing meanwhile."""
+    rule = spec.rollout
+    if spec.job is not None or execution_of(spec) != "Exclusive":
+        return rule
+    return replace(rule, max_surge=0, max_unavailable=max(1, rule.max_unavailable))
+
+
+class NotRecovered(NamedTuple):
+    """Of a workload for which recovery orders nothing, whatever minimum it names."""
+
+    why: str
+    instead: str  # what whoever wants it recovered can do
+
+
+def not_recovered(spec: WorkloadSpec) -> NotRecovered | None:
+    """None: what it lacks of its minimum is ordered elsewhere when a region is lost."""
+    if spec.job is not None:
+        return NotRecovered("a job is not recovered: what it has in a lost region waits for that", "run it as a service")
+    if spec.gang:
+        return NotRecovered("a gang is not recovered: it starts whole, recovery orders what is missing", "leave out gang")
+    if execution_of(spec) == "Exclusive" and not is_alone(spec):
+        why = "exclusive: region is not recovered: it may run on where nobody hears it"
+        return NotRecovered(why, "make it anew with exclusive: global, or with execution: Replicated")
+    return None
+
+
+def remarks(spec: WorkloadSpec, rule: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What is accepted and does not hold as it is said, by path. `rule`: the words of spec.rollout, since what is left out says
+    nothing."""
+    yield from _recovery_remarks(spec)
+    yield from _rollout_remarks(spec, rule)
+
+
+def _recovery_remarks(spec: WorkloadSpec) -> Iterator[tuple[str, str]]:
+    least, budget = spec.recovery.min_serving, spec.recovery.budget_name
+    found = not_recovered(spec)
+    if found is not None and (least or budget):
+        yield "spec.recovery", f"{found.why}; {found.instead}, or leave out recovery"
+    elif budget and not least:
+        yield "spec.recovery.minServing", "is 0: nothing is recovered; say how many are to serve, or leave out recovery"
+
+
+def _rollout_remarks(spec: WorkloadSpec, rule: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    if spec.job is not None or execution_of(spec) != "Exclusive":
+        return
+    if rule.get("maxSurge"):
+        yield "spec.rollout.maxSurge", "counts as 0 with execution: Exclusive: no slot has another beside it"
+    if rule.get("maxUnavailable") == 0:
+        yield (
+            "spec.rollout.maxUnavailable",
+            "counts as 1 with execution: Exclusive: a slot ends before its next life begins",
+        )
+    if spec.replicas and spec.disruption.min_serving >= spec.replicas:
+        yield (
+            "spec.disruption.minServing",
+            "lets no slot leave, in drains and rollouts: of what is Exclusive none starts first",
+        )
 
 
 def is_alone(spec: WorkloadSpec) -> bool:
@@ -157,7 +220,8 @@ def _check_counts(report: Report, spec: WorkloadSpec) -> None:
     for field, least in (("disruption", spec.disruption.min_serving), ("recovery", spec.recovery.min_serving)):
         if least > slots:
             report.add(f"spec.{field}.minServing", f"may be at most {counted}, which is {slots}, got {least}")
-    if spec.rollout.max_surge == 0 and spec.rollout.max_unavailable == 0:
+    rule = rollout_of(spec)
+    if rule.max_surge == 0 and rule.max_unavailable == 0:
         report.add("spec.rollout", "maxSurge and maxUnavailable may not both be 0: no rollout could take a step")
     if spec.rollout.min_ready_seconds is not None:
         report.within("spec.rollout.minReadySeconds", spec.rollout.min_ready_seconds, 0, SECONDS_MAX)

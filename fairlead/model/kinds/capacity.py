@@ -217,13 +217,20 @@ class NodePoolSpec(Record, frozen=True):
     provider: str = ""  # who starts and stops its machines; empty: nobody, and the pool is not scaled
     node: Resources = NOTHING  # what a new one gives
     max_slots: int = 110
-    start_seconds: float = 60.0  # until a new one takes work
+    start_seconds: float = 60.0  # until a new one takes work; one that has not registered after three times this is given back
     up_wait_seconds: float = 30.0  # between two additions
     idle_seconds: float = 600.0  # an empty one stays this long
 
 
 class IdleSince(Record, frozen=True):
     node: str
+    time: datetime
+
+
+class Addition(Record, frozen=True):
+    """Nodes that were ordered at one look: those numbered from `first` to before the next addition."""
+
+    first: int
     time: datetime
 
 
@@ -237,6 +244,8 @@ class NodePoolStatus(Record, frozen=True):
     last_up_time: datetime | None = None
     idle: tuple[IdleSince, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    additions: tuple[Addition, ...] = ()  # those whose nodes may still be on their way
+    in_vain: int = 0  # additions in a row of which no node registered
 
 
 class NodePool(Record, frozen=True):

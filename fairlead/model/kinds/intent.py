@@ -94,7 +94,7 @@ class SpreadRule(Record, frozen=True):
 class AffinityRule(Record, frozen=True):
     """Near to (or, as anti-affinity, away from) the workloads that match, within one domain of the topology."""
 
-    topology_key: str = "hostname"  # near or away within what: hostname, zone or a label of nodes
+    topology_key: str = "hostname"  # near or away within what: hostname, zone or region
     match: tuple[LabelExpression, ...] = ()  # labels of the workloads meant
     required: bool = True  # hard; else a preference of that weight
     weight: int = 0  # of a preference

@@ -19,7 +19,8 @@ class GrantOffer(Record, frozen=True):
 
 
 class MergeProof(Record, frozen=True):
-    """That a tenant's quota was not sold twice: what is used here is within the offer that the global plane has counted."""
+    """That a tenant's quota is not sold twice at the moment of a report: what is used here then is within the offer that the
+    global plane has counted."""
 
     tenant: str
     version: int  # of the offer
@@ -84,11 +85,13 @@ class GrantTermSpec(Record, frozen=True):
     asker: int = 0  # incarnation of the region's plane whose question this is
     answered: int = 0  # the question's number
     lease_seconds: int = 0  # 0: nothing is leased, say first what you stand on
-    until_time: datetime | None = None  # when the region has certainly stopped to believe in it; the global plane's time
+    until_time: datetime | None = None  # when the region has certainly stopped to believe in any answer; the global plane's time
     floors: dict[str, int] = {}  # tenant -> version
     policy: int = 0  # the version of the policy channel from which on policy is leased
     residency: int = 0  # and of the Region, for the areas it lies in
     before_time: datetime | None = None  # when the region has certainly stopped to judge by older versions; as untilTime
+    answered_time: datetime | None = None  # when this was answered; the global plane's time
+    longest_seconds: int = 0  # of the lease that runs until `untilTime`: an earlier answer may have given a longer one
 
 
 class GrantTermStatus(Record, frozen=True):

@@ -54,6 +54,7 @@ class ServiceOutlook(Record, frozen=True):
     seconds: float = 0.0  # until they serve, as far as can be told
     missing: int = 0
     why: str = ""
+    policy_revision: int = 0  # of the SchedulerPolicy of its tenant, whose residency and priorities it was asked by
 
 
 class RegionOutlookSpec(Record, frozen=True):

@@ -57,6 +57,8 @@ class AssignmentSpec(Record, frozen=True):
     drain_timeout_seconds: int = 600
     requests: Resources = NOTHING  # of one slot, for whoever adds up what a region was given
     recovery: SlotRange | None = None  # those of `slots` that stand in for a lost region's
+    execution: Literal["Replicated", "Exclusive"] = "Replicated"  # Exclusive: none of its slots has another beside it for a while
+    leaving: tuple[SlotRange, ...] = ()  # of an Exclusive service: its own that were taken from it and may run here still
     exclusive: Literal["", "global"] = ""  # its slots run under the region's slot lease (P11)
     successors: tuple[Successor, ...] = ()  # of `recovery`, where it is exclusive everywhere: what each stands in for
     ordered: str = ""  # where it is exclusive everywhere: the RecoveryOrder it was decided on, as UID/GENERATION
@@ -64,6 +66,7 @@ class AssignmentSpec(Record, frozen=True):
     give_up: int = 0  # how many slots that find no place here are to be given up, for another region
     overflow: Overflow = Overflow()
     gang_timeout_seconds: float = 60.0  # of a gang: how long it may wait for its members, by the policy in force
+    policy_revision: int = 0  # of the SchedulerPolicy that decided it; one that decides the same later does not write it
 
 
 class AssignmentStatus(Record, frozen=True):

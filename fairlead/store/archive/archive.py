@@ -30,6 +30,7 @@ from fairlead.store.archive.records import (
     Fault,
     Gap,
     Horizon,
+    LaterIncarnation,
     Point,
     Settings,
     Trimmed,
@@ -89,14 +90,19 @@ class Archive:
         """What survives a power cut. The engine's journal must not be truncated beyond it."""
         return self._synced
 
-    def append(self, batch: Batch, contents: Contents | None = None, *, after_gap: bool = False) -> bool:
-        """False if it is archived already. Gap or ChainBroken leave the archive as it was. `after_gap` accepts a hole for
-        good, when the engine no longer has what is missing; states after it need a new checkpoint. `contents` come from
-        whoever made this very batch in this process, and hashed it; without them it is decoded and its hash checked."""
+    def append(
+        self, batch: Batch, contents: Contents | None = None, *, after_gap: bool = False, latest: int | None = None
+    ) -> bool:
+        """False if it is archived already. Gap, ChainBroken or LaterIncarnation leave the archive as it was. `after_gap` accepts
+        a hole for good, when the engine no longer has what is missing; states after it need a new checkpoint. `contents` come
+        from whoever made this very batch in this process, and hashed it; without them it is decoded and its hash checked.
+        `latest`: of a later incarnation nothing is taken in, since whoever feeds this may have missed its beginning."""
         self._require_writable()
         made_here = contents is not None
         contents = contents or contents_of(batch)
         incarnation, last = contents.incarnation, self.last()
+        if latest is not None and incarnation > latest:
+            raise LaterIncarnation(incarnation)
         if incarnation < last.incarnation or (incarnation == last.incarnation and batch.first <= last.position):
             self._check_duplicate(batch, incarnation)
             return False

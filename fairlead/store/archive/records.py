@@ -150,6 +150,14 @@ class Gap(ArchiveError):
     """A batch that does not follow what is archived, with positions missing between."""
 
 
+class LaterIncarnation(ArchiveError):
+    """A batch of an incarnation whose beginning may lie before it: positions went back."""
+
+    def __init__(self, incarnation: int) -> None:
+        super().__init__(f"incarnation {incarnation} has begun")
+        self.incarnation = incarnation
+
+
 class ChainBroken(ArchiveError):
     """A batch whose hash, content or place contradicts what is archived."""
 

@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from fairlead.model.journal import decode_blob
-from fairlead.model.lifecycle import SlotState
+from fairlead.controllers.gathering import is_true
+from fairlead.model import codec
+from fairlead.model.commands import Body, Caller, Command, Outcome
+from fairlead.model.journal import decode_blob, decode_command
+from fairlead.model.kinds.capacity import Reservation
+from fairlead.model.kinds.slot import Token
+from fairlead.model.kinds.work import Binding
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.checkers import JournalChecker
 from fairlead.scheduler.scheduler import Scheduler
@@ -21,12 +28,17 @@ from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Agent
 from fairlead.sim.scenario import Scenario, Work
+from fairlead.sim.strays import caller_of
 from fairlead.sim.walls import unheard, walls
 from fairlead.sim.world import World
+from fairlead.store.contract import Batch, CommitResult, Fence, Fenced
 
 REGION = "us-east"
 API = "/apis/fairlead.dev/v1alpha1"
 TENANT = "risk"
+PLACES: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    "bindings": codec.decoder(Binding), "reservations": codec.decoder(Reservation)
+}  # fmt: skip
 
 T = TypeVar("T")
 
@@ -37,6 +49,7 @@ class Stage:
         self.loop = world.loop
         self.platform = world.platform
         self.store = world.platform.planes[REGION].store
+        self.cuts = 0
 
     # --- what people do --------------------------------------------------------------------------------------------------------
 
@@ -67,6 +80,29 @@ class Stage:
 
     async def promote(self, revision: int) -> None:
         await self.world.people._promote(revision)
+
+    def scheduler(self) -> Caller:
+        """Another one, under the lease of the region's own."""
+        caller = caller_of(self.world.watches[REGION].objects, Role.SCHEDULER)
+        assert caller is not None
+        return caller
+
+    async def said(self, caller: Caller, *bodies: Body) -> list[Outcome]:
+        """To whoever leads the region."""
+        (server,) = self.platform.planes[REGION].leaders()
+        return await server.authority.submit([Command(caller, body) for body in bodies])
+
+    def count_tries(self) -> list[str]:
+        """Of people, from now on: where each request went, copies with it."""
+        people, tried = self.world.people, list[str]()
+        choose = people._some_server
+
+        def chosen() -> str:
+            tried.append(choose())
+            return tried[-1]
+
+        setattr(people, "_some_server", chosen)  # noqa: B010
+        return tried
 
     # --- what is there ---------------------------------------------------------------------------------------------------------
 
@@ -111,6 +147,18 @@ class Stage:
                 for key, _ in entry.effects:
                     look(checker, *key.split("/", 1))
 
+    def suspected(self) -> set[str]:
+        """Nodes of whose silence the region said that it may be its own deafness."""
+        found = set[str]()
+
+        def look(checker: JournalChecker, plural: str, key: str) -> None:
+            node = checker.objects[plural].get(("", key.rpartition("/")[2])) if plural == "nodes" else None
+            if node is not None and is_true(node.status.conditions, "ObservationSuspect"):
+                found.add(node.metadata.name)
+
+        self.walk(look)
+        return found
+
     def hide(self, plural: str, for_s: float) -> None:
         """Changes of that kind reach the region's schedulers only later: what they know of it is history meanwhile."""
         for scheduler in self._schedulers():
@@ -121,6 +169,55 @@ class Stage:
         """The region's schedulers decide on one slot at a time and wait until it is bound: placing takes several commits."""
         for scheduler in self._schedulers():
             scheduler._settings = replace(scheduler._settings, cycle_slots=1, in_flight=1)
+
+    def lose_answer(self, *kinds: type[Any], for_s: float) -> list[Batch]:
+        """Of the first batch with such a command: the store has it, and for so long says nothing of this one or of any other.
+        It is in what is returned once that has happened."""
+        faults = self.store.faults
+
+        def mute() -> None:
+            faults.unheard = 1.0
+            self.loop.after(for_s, setattr, faults, "unheard", 0.0)
+
+        return self.once(self.store.disk, "committed", mute, *kinds)
+
+    def hold_back(self, link: tuple[Machine, Machine], *kinds: type[Any]) -> list[Batch]:
+        """The first batch with such a command does not reach the store, nor does what comes after it, until the link is mended.
+        It is in what is returned once it is under way."""
+        return self.once(self.store, "sent", lambda: self.platform.network.block(*link), *kinds)
+
+    @staticmethod
+    def once(teller: Any, name: str, then: Callable[[], None], *kinds: type[Any]) -> list[Batch]:
+        """When the first batch with such a command is told of: kept in what is returned, and `then`."""
+        tell, struck = getattr(teller, name), list[Batch]()
+
+        def told(batch: Batch) -> None:
+            tell(batch)
+            if not struck and any(isinstance(body, kinds) for body in bodies_of(batch)):
+                struck.append(batch)
+                then()
+
+        setattr(teller, name, told)
+        return struck
+
+    def turned_down(self) -> list[Batch]:
+        """Batches that the store refuses from now on, as they come, because somebody else leads."""
+        disk, refused = self.store.disk, list[Batch]()
+        commit = disk.commit
+
+        def told(fence: Fence, batch: Batch) -> CommitResult:
+            result = commit(fence, batch)
+            if isinstance(result, Fenced):
+                refused.append(batch)
+            return result
+
+        setattr(disk, "commit", told)  # noqa: B010  of this one disk alone
+        return refused
+
+    async def until_in_doubt(self, struck: list[Batch]) -> Batch:
+        """Until its leader has given up waiting for that answer, and nobody knows what came of it."""
+        await self.until(lambda: struck and struck[0].hash in self.store.in_doubt, 20.0)
+        return struck[0]
 
     def _schedulers(self) -> list[Scheduler]:
         parts = [part for server in self.platform.planes[REGION].leaders() for part in server._parts]
@@ -146,15 +243,12 @@ class Stage:
         machines = self.platform.machines.all
         own = [machine for name, machine in machines.items() if name.startswith(f"{region}/")]
         others = [machine for name, machine in machines.items() if not name.startswith(f"{region}/")]
-        pairs = [pair for a in own for b in others for pair in ((a, b), (b, a))]
-        for source, target in pairs:
-            self.platform.network.block(source, target)
+        return self._cut([pair for a in own for b in others for pair in ((a, b), (b, a))])
 
-        def heal() -> None:
-            for source, target in pairs:
-                self.platform.network.unblock(source, target)
-
-        return heal
+    def _cut(self, pairs: list[tuple[Machine, Machine]]) -> Callable[[], None]:
+        """Counted, so that `played` can ask of each cut that it held something back (F5)."""
+        self.cuts += 1
+        return self.platform.network.cut(pairs)
 
     async def look_on(self) -> None:
         """What the checkers ask of all planes together, once a second: quota, recovery in time, one binding a slot."""
@@ -175,9 +269,27 @@ class Stage:
         return self.loop.now - began
 
     async def cut(self, ones: list[Machine], others: list[Machine], for_s: float) -> None:
-        for source, target in [(a, b) for a in ones for b in others] + [(b, a) for a in ones for b in others]:
-            self.platform.network.block(source, target)
-            self.loop.after(for_s, self.platform.network.unblock, source, target)
+        pairs = [(a, b) for a in ones for b in others] + [(b, a) for a in ones for b in others]
+        self.loop.after(for_s, self._cut(pairs))
+
+
+def bodies_of(batch: Batch) -> list[Body]:
+    commands = (decode_command(entry.command) for entry in decode_blob(batch.blob).entries)
+    return [command.body for command in commands if command is not None]
+
+
+def placed_in(batch: Batch) -> dict[str, tuple[str, Token]]:
+    """Where, and in which life, the slots and rooms are that this batch places, by TENANT/NAME."""
+    out = {}
+    for key, raw in (effect for entry in decode_blob(batch.blob).entries for effect in entry.effects):
+        plural, _, name = key.partition("/")
+        if plural in PLACES and raw is not None:
+            out[name] = where(PLACES[plural].decode(raw))
+    return out
+
+
+def where(placed: Any) -> tuple[str, Token]:
+    return placed.spec.node, placed.spec.token
 
 
 def _hidden(feed: Any, plural: str, loop: SimLoop, for_s: float) -> None:
@@ -212,6 +324,7 @@ def played(script: Callable[[Stage], Awaitable[T]], seed: int = 1, **fields: Any
         value = await script(stage)
         looking.cancel()
         world._safe()
+        assert world.platform.machines.counts["F5"] == stage.cuts, "each cut held something back"
         return value, world
 
     with quiet(), unheard(), walls():

@@ -58,7 +58,7 @@ def test_a_second_region_that_is_lost_during_recovery_costs_no_service_its_minim
 
 def test_an_autoscaler_whose_orders_cannot_come_does_not_order_ever_more() -> None:
     """Autoscaler amplification during low readiness: room for three, a load for six. One that multiplies what it ordered by what
-    it reads, with the same readings, would order more than twice as many."""
+    it reads, with the same readings, would order more than twice as many, and more than twice what is needed."""
     load, target, surge = 4000, 700, 1  # thousandths of one replica
     needed = -(-load // target)
 
@@ -84,6 +84,7 @@ def test_an_autoscaler_whose_orders_cannot_come_does_not_order_ever_more() -> No
 
     most, naive = played(script)
     assert 2 < most <= needed + surge
+    assert naive >= 2 * needed, f"{naive} against {needed} that are needed"
     assert naive >= 2 * most
 
 

@@ -72,6 +72,7 @@ def test_a_store_that_is_away_for_less_than_the_lease_changes_nothing() -> None:
                 seen.add(health(stage))
                 await sleep(1.0)
         assert order(stage) is None
+        assert stage.platform.machines.counts["unavailable"] >= 3, "it refused what was to be written"
         return seen
 
     assert played(script, regions=3, nodes=1, work=WORK) == {"Healthy"}

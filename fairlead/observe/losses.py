@@ -1,5 +1,5 @@
-"""Times what L5 promises: from the moment a region is lost until each critical service has its minimum serving in
-one of the others. Asks the committed state of the planes, not the controllers. Told of losses by chaos.py; read by world.py.
+"""Times what L5 promises: from the moment a region is lost until each critical service has its minimum serving in one of
+the others. Asks the committed state of the planes, not the controllers. Called by the simulator, which says what is lost.
 """
 
 from __future__ import annotations
@@ -180,5 +180,6 @@ def _has_own(assignment: Assignment) -> bool:
 
 def _is_critical(workload: Workload) -> bool:
     spec = workload.spec
-    stays = spec.execution == "Exclusive" and spec.exclusive == "region"  # it never fails over
+    # None of these fails over.
+    stays = (spec.execution == "Exclusive" and spec.exclusive == "region") or spec.gang or spec.job is not None
     return spec.recovery.min_serving > 0 and spec.replicas > 0 and not stays and workload.metadata.deletion_time is None
