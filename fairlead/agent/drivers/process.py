@@ -190,12 +190,10 @@ class ProcessDriver:
         except OSError as error:
             return Exit(127, "unstartable", str(error))
         finally:
-            if shim is not None:
+            if shim is None or shim.gone.is_set():
+                _clear_probe(folder)
+            else:
                 self._end_probe(folder, shim)
-            with contextlib.suppress(OSError):
-                for name in os.listdir(folder):
-                    (folder / name).unlink()
-                folder.rmdir()
 
     async def tidy(self, id: InstanceId) -> None:
         kept = self._kept.get(id)
@@ -336,8 +334,7 @@ class ProcessDriver:
 
     def _end_probe(self, folder: Path, shim: Watched) -> None:
         """Its shim clears the whole tree away, if it is there already. Whoever asked does not wait for that."""
-        if shim.gone.is_set():
-            return
+        shim.then = partial(_clear_probe, folder)  # no sooner: until it is gone, it writes there
         if send_order(folder, "kill timeout\n"):
             asyncio.get_running_loop().call_later(PROBE_KILL_S, shim.kill)
         else:
@@ -391,3 +388,11 @@ class ProcessDriver:
             found = Exit(137, "lost", f"its shim is gone; {killed} processes were left and are killed")
         self._cgroups.remove(kept.id.text)
         return found
+
+
+def _clear_probe(folder: Path) -> None:
+    """What is left after all goes with the instance, in `forget`."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            (folder / name).unlink()
+        folder.rmdir()
