@@ -76,6 +76,22 @@ async def test_a_probe_that_nobody_waits_for_any_more_is_ended_and_reaped(tmp_pa
         assert not list(made.work().parent.glob("probe.*"))
 
 
+async def test_the_folder_of_a_probe_stays_until_its_shim_is_gone(tmp_path: Path) -> None:
+    async with driven(tmp_path) as made:
+        await made.start(sh("sleep 300"))
+        before, folders = children(), made.work().parent
+        async with Tasks() as tasks:
+            tasks.start(made.driver.execute(instance(), ("/bin/sh", "-c", "touch begun; sleep 300"), 300.0), "probe")
+            await until((made.work() / "begun").exists)
+            [shim] = children() - before
+            os.kill(shim, signal.SIGSTOP)  # what it writes at its end comes later than whoever asked is gone
+            tasks.cancel()
+        assert list(folders.glob("probe.*"))
+        os.kill(shim, signal.SIGCONT)
+        await until(lambda: children() == before)
+        assert not list(folders.glob("probe.*"))
+
+
 async def test_a_probe_whose_shim_never_came_is_killed(tmp_path: Path) -> None:
     async with driven(tmp_path) as made:
         await made.start(sh("sleep 300"))
