@@ -15,6 +15,7 @@ from fairlead.observe.making_room import REQUESTER, RoomChecker
 from fairlead.observe.pooling import PoolChecker
 from fairlead.observe.scaling import ReplicaChecker
 from fairlead.observe.suspected import SuspectChecker
+from fairlead.observe.too_soon import TooSoon
 from fairlead.observe.trials import TrialChecker
 
 _PEOPLE = (Role.USER, Role.OPERATOR, Role.BREAK_GLASS, Role.SCHEDULER)  # and whoever levels a spread, which is asked for
@@ -26,9 +27,10 @@ class BoundsChecker:
     def __init__(
         self, objects: dict[str, dict[tuple[str, str], Any]], found: Callable[[str, str], None], checked: dict[str, int]
     ) -> None:
-        self._replicas = ReplicaChecker(objects, found, checked)
-        self._pools = PoolChecker(objects, found, checked)
-        self._trials = TrialChecker(objects, found, checked)
+        self._too_soon = TooSoon(found)
+        self._replicas = ReplicaChecker(objects, found, checked, self._too_soon)
+        self._pools = PoolChecker(objects, found, checked, self._too_soon)
+        self._trials = TrialChecker(objects, found, checked, self._too_soon)
         self._room = RoomChecker(objects, found, checked)
         self._suspects = SuspectChecker(objects, found, checked)
 
@@ -81,9 +83,11 @@ class BoundsChecker:
 
     def led_anew(self) -> None:
         """A term begins."""
+        self._too_soon.led_anew()
         self._room.forgets()
 
     def batch_ended(self, now_ms: int) -> None:
+        self._too_soon.batch_ended(now_ms)
         self._trials.batch_ended(now_ms)
         self._room.batch_ended(now_ms)
         self._suspects.batch_ended(now_ms)

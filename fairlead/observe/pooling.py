@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 from fairlead.model.kinds.capacity import Node, NodePool
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import Resources
+from fairlead.observe.too_soon import LATE_MS, TooSoon
 
 CURED: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
 CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that the autoscaler lets go
 LOOK_MS: Final = 12_000  # in which there is a look: what was on a node for less may not have been seen there
 COME_TIMES: Final = 3  # of startSeconds: by then it must have registered
-LATE_MS: Final = 5_000  # between a look, which takes several reads, and the commit of what follows from it
 
 Found = Callable[[str, str], None]
 Objects = dict[str, dict[tuple[str, str], Any]]
@@ -37,10 +37,11 @@ class Limits(NamedTuple):
 class PoolChecker:
     """Tell it of every change before it is applied."""
 
-    def __init__(self, objects: Objects, found: Found, checked: dict[str, int]) -> None:
+    def __init__(self, objects: Objects, found: Found, checked: dict[str, int], too_soon: TooSoon) -> None:
         self._objects = objects
         self._found = found
         self._checked = checked
+        self._too_soon = too_soon
         self._raised_ms: dict[str, int] = {}
         self._names: set[str] = set()  # that were ordered, ever
         self._curable: dict[Slot, Resources] = {}  # what each slot asks that waits for capacity
@@ -112,11 +113,12 @@ class PoolChecker:
             if used and self._stay(pool, name, now_ms) < limits.most[0]:
                 self._tell(old.spec.pool, [f"{name} was closed with {used} slots on it before those that have not come"])
             return
-        idle_s = (now_ms - self._emptied_ms.get(name, 0)) / 1000
+        emptied_ms = self._emptied_ms.get(name, 0)
         if used:
             self._tell(old.spec.pool, [f"{name} was closed with {used} slots on it; there may be {limits.most[0]} nodes"])
-        elif old.status.health != "Lost" and idle_s < pool.spec.idle_seconds - LATE_MS / 1000:
-            self._tell(old.spec.pool, [f"{name} was closed {idle_s:.1f} s after it had become empty"])
+        elif old.status.health != "Lost":
+            due_ms, after = emptied_ms + int(pool.spec.idle_seconds * 1000), f"{(now_ms - emptied_ms) / 1000:.1f} s after"
+            self._too_soon.unless(due_ms, now_ms, "B2", f"pool {old.spec.pool}: {name} was closed {after} it had become empty")
 
     def _added(self, name: str, pool: NodePool, added: list[str], now_ms: int) -> Iterable[str]:
         if again := sorted(self._names.intersection(added)):
@@ -133,8 +135,9 @@ class PoolChecker:
         waits = sum(not ask.exceeding(pool.spec.node) for ask in self._curable.values())
         if waits < len(added):
             yield f"{len(added)} nodes were ordered while {waits} slots waited for capacity that such a node has"
-        if last_ms is not None and now_ms - last_ms < pool.spec.up_wait_seconds * 1000 - LATE_MS and not self._in_haste():
-            yield f"nodes were ordered {(now_ms - last_ms) / 1000:.1f} s after the last ones"
+        if last_ms is not None and not self._in_haste():
+            due_ms, after = last_ms + int(pool.spec.up_wait_seconds * 1000), f"{(now_ms - last_ms) / 1000:.1f} s after the last"
+            self._too_soon.unless(due_ms, now_ms, "B2", f"pool {name}: nodes were ordered {after} ones")
 
     def _let_go(self, name: str, pool: NodePool, left: int, gone: list[str], now_ms: int) -> Iterable[str]:
         nodes = {node: self._objects["nodes"].get(("", node)) for node in gone}

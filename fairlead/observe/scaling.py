@@ -15,10 +15,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from fairlead.model.kinds.intent import Autoscaler, Workload
+from fairlead.observe.too_soon import LATE_MS, TooSoon
 
 CURED: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
 PLACING: Final = frozenset({"", "PendingEvaluation", "BackingOff", "WaitingForVictims"})
-LATE_MS: Final = 5_000  # between a decision and its commit: a batch that waits for a slow store bears the time at which it began
 KEPT: Final = 240  # amounts that were wanted: an autoscaler remembers half as many
 
 Found = Callable[[str, str], None]
@@ -29,10 +29,11 @@ Slot = tuple[str, str]
 class ReplicaChecker:
     """B1. Tell it of every change before it is applied."""
 
-    def __init__(self, objects: Objects, found: Found, checked: dict[str, int]) -> None:
+    def __init__(self, objects: Objects, found: Found, checked: dict[str, int], too_soon: TooSoon) -> None:
         self._objects = objects
         self._found = found
         self._checked = checked
+        self._too_soon = too_soon
         self._raised_ms: dict[str, int] = {}  # the workload's uid -> when an autoscaler last added to it
         self._wanted: dict[str, list[tuple[int, int]]] = {}  # the autoscaler's uid -> when it wanted how many
 
@@ -75,8 +76,9 @@ class ReplicaChecker:
         if blocked:
             yield f"{words} while some waited for {', '.join(sorted(blocked))}"
         last_ms = self._raised_ms.get(old.metadata.uid)
-        if last_ms is not None and now_ms - last_ms < scaler.spec.up_wait_seconds * 1000 - LATE_MS:
-            yield f"{words} {(now_ms - last_ms) / 1000:.1f} s after the last addition"
+        if last_ms is not None:
+            due_ms, after = last_ms + int(scaler.spec.up_wait_seconds * 1000), f"{(now_ms - last_ms) / 1000:.1f} s after the last"
+            self._too_soon.unless(due_ms, now_ms, "B1", f"{old.metadata.namespace}/{old.metadata.name}: {words} {after} addition")
 
     def _lowered(self, scaler: Autoscaler, before: int, now: int, now_ms: int) -> Iterable[str]:
         window_ms = scaler.spec.down_window_seconds * 1000

@@ -19,8 +19,9 @@ from fairlead.model.kinds.policy import PolicyChannel
 from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest
 from fairlead.model.lifecycle import SlotState
 from fairlead.observe.shares import covers
+from fairlead.observe.too_soon import TooSoon
 
-LATE_MS: Final = 5_000  # between a look and its commit: a batch that waits for a slow store bears the time at which it began
+LATE_MS: Final = 5_000  # between a cause to leave and the last commit that follows from it
 OVERDUE_MS: Final = 90_000  # as long as anything may be left over while the store is up (S10)
 DOWN_MS: Final = 10_000  # leases are renewed more often than this: a longer silence means that nobody could write
 LONGEST_MS: Final = 14_400_000  # a trial, however its order is changed
@@ -35,10 +36,11 @@ Slot = tuple[str, str]
 class TrialChecker:
     """Tell it of every change before it is applied, and of every batch after it."""
 
-    def __init__(self, objects: Objects, found: Found, checked: dict[str, int]) -> None:
+    def __init__(self, objects: Objects, found: Found, checked: dict[str, int], too_soon: TooSoon) -> None:
         self._objects = objects
         self._found = found
         self._checked = checked
+        self._too_soon = too_soon
         self._first_ms = self._since_ms = 0  # when the revision on trial was first ordered, and last ordered otherwise
         self._up_since_ms = self._last_ms = 0
         self._told_ms = 0
@@ -52,9 +54,10 @@ class TrialChecker:
             self._checked["B3/back"] += 1
             if before is None or new.spec != replace(old.spec, canary=None):
                 self._found("B3", f"the policy controller changed the channel from {old.spec} to {new.spec}")
-            elif now_ms < self._due_ms(before.ttl_seconds) - LATE_MS:
-                early_s = (self._due_ms(before.ttl_seconds) - now_ms) / 1000
-                self._found("B3", f"the canary of r{before.revision} was taken back {early_s:.1f} s before its time was over")
+            else:
+                due_ms = self._due_ms(before.ttl_seconds)
+                early = f"{(due_ms - now_ms) / 1000:.1f} s before its time was over"
+                self._too_soon.unless(due_ms, now_ms, "B3", f"the canary of r{before.revision} was taken back {early}")
         if after is not None and after != before:
             self._first_ms = self._first_ms if before is not None and before.revision == after.revision else now_ms
             self._since_ms = now_ms

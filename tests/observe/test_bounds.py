@@ -95,9 +95,9 @@ def test_an_autoscaler_sets_nothing_but_replicas_and_only_of_what_it_is_for() ->
 def test_replicas_are_not_added_again_before_the_wait_is_over() -> None:
     once = scaled(service(3, 3), service(4, 3))
     once.entry(PEOPLE, WROTE, service(4, 4), at_s=5)
-    assert once.entry(SCALER, WROTE, service(5, 4), at_s=10).found == ["B1"]
+    assert once.entry(SCALER, WROTE, service(5, 4), at_s=10).passes(11, 12).found == ["B1"]
     later = scaled(service(3, 3), service(4, 3)).entry(PEOPLE, WROTE, service(4, 4), at_s=5)
-    assert later.entry(SCALER, WROTE, service(5, 4), at_s=20).found == []
+    assert later.entry(SCALER, WROTE, service(5, 4), at_s=20).passes(21, 22).found == []
 
 
 def test_replicas_go_down_to_the_most_that_was_wanted_in_the_window() -> None:
@@ -163,7 +163,8 @@ def test_nodes_are_not_ordered_again_before_the_wait_is_over_nor_under_a_name_th
     def again(name: str, at_s: float) -> list[str]:
         forged = fleet(pool(), waits("WaitingForCapacity")).entry(SCALER, WROTE, pool("b-1"))
         forged.entry(PEOPLE, WROTE, pooled("b-1", closed=True), at_s=0.2)
-        return forged.entry(SCALER, WROTE, pool(), at_s=0.5).entry(SCALER, WROTE, pool(name), at_s=at_s).found
+        forged.entry(SCALER, WROTE, pool(), at_s=0.5).entry(SCALER, WROTE, pool(name), at_s=at_s)
+        return forged.passes(int(at_s) + 1, int(at_s) + 2).found
 
     assert again("b-2", 10) == ["B2"]
     assert again("b-2", 20) == []
@@ -174,7 +175,7 @@ def test_a_node_is_closed_when_it_was_empty_for_long_and_let_go_when_it_is_close
     def emptied(at_s: float) -> Forged:
         forged = fleet(pool("b-1"), pooled("b-1"), binding(on="b-1"))
         forged.entry(PEOPLE, WROTE, gone(binding(on="b-1")), at_s=20)
-        return forged.entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=at_s)
+        return forged.entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=at_s).passes(int(at_s) + 1, int(at_s) + 2)
 
     assert "B2" in emptied(30).found
     closed = emptied(55)
@@ -252,7 +253,7 @@ def channel(current: int = 1, *, tried: int = 0, ttl_s: int = 60) -> Effect:
 def test_a_canary_has_its_time_and_is_taken_back_after_it_and_nothing_else_is_changed() -> None:
     def taken_back(at_s: float, after: Effect = channel()) -> list[str]:  # noqa: B008  a value, and never changed
         forged = fleet(channel()).entry(PEOPLE, WROTE, channel(tried=2), at_s=0)
-        return forged.entry(POLICY, WROTE, after, at_s=at_s).found
+        return forged.entry(POLICY, WROTE, after, at_s=at_s).passes(int(at_s) + 1, int(at_s) + 2).found
 
     assert taken_back(60) == []
     assert taken_back(30) == ["B3"]
@@ -260,7 +261,20 @@ def test_a_canary_has_its_time_and_is_taken_back_after_it_and_nothing_else_is_ch
     longer = (
         fleet(channel()).entry(PEOPLE, WROTE, channel(tried=2), at_s=0).entry(PEOPLE, WROTE, channel(tried=2, ttl_s=90), at_s=40)
     )
-    assert longer.entry(POLICY, WROTE, channel(), at_s=70).found == ["B3"], "ordered otherwise it begins anew"
+    assert longer.entry(POLICY, WROTE, channel(), at_s=70).passes(71, 72).found == ["B3"], "ordered otherwise it begins anew"
+
+
+def test_what_was_early_when_its_batch_began_may_have_been_decided_until_the_next_one_did() -> None:
+    def taken_back(next_s: int, *, anew: bool = False) -> list[str]:
+        forged = fleet(channel()).entry(PEOPLE, WROTE, channel(tried=2), at_s=0).entry(POLICY, WROTE, channel(), at_s=40)
+        assert forged.found == [], "when it was decided is not known yet"
+        if anew:
+            forged.epoch += 1
+        return forged.passes(next_s, next_s + 30).found
+
+    assert taken_back(54) == ["B3"]
+    assert taken_back(56) == [], "five seconds may pass from a look until what follows from it is judged"
+    assert taken_back(41, anew=True) == [], "a new leader's time may be behind"
 
 
 def test_a_canary_that_nobody_takes_back_is_found_while_the_plane_could_write() -> None:
