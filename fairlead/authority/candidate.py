@@ -37,7 +37,9 @@ from fairlead.store.contract import (
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 1  # leases: so long a leader has to begin a new incarnation before it is taken for one that does not know
+# Leases: so long a leader has to begin a new incarnation before it is taken for one that does not know. It may have to wait for
+# one first (`_outwait`), and whoever deposed it meanwhile would have to wait for another.
+PATIENCE: Final = 2
 
 
 class Timing(msgspec.Struct, frozen=True):

@@ -182,6 +182,27 @@ async def test_whoever_begins_a_new_incarnation_is_left_in_peace(place: Place) -
     looking.cancel()
 
 
+async def test_whoever_waits_until_the_one_before_trusts_itself_no_more_is_left_in_peace(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    fence = await place.lead(one)
+    two.lost_history(1)
+    at, head = place.clock.now, place.store.head
+
+    async def looked() -> Head:
+        if place.clock.now >= at + TTL_S * (1 + CLOCK_RATE_ERROR) + 1.0:  # a second is enough to begin, after the wait
+            await place.store.set_incarnation(fence, 2)
+        await place.store.renew(Fence((await head()).incarnation, fence.epoch, fence.holder))
+        return await head()
+
+    two._store.head = looked  # type: ignore[method-assign]
+    looking = asyncio.ensure_future(two.stand_by())
+    while place.clock.now < at + 3 * PATIENCE * TTL_S:
+        await asyncio.sleep(0)
+        assert not looking.done()
+    assert (await head()).incarnation == 2
+    looking.cancel()
+
+
 async def test_a_standby_that_was_away_for_longer_than_the_journal_reaches_has_lost_nothing(place: Place) -> None:
     one, two = await place.server("one"), await place.server("two")
     fence = await place.lead(one)
