@@ -89,5 +89,6 @@ class BoundsChecker:
     def batch_ended(self, now_ms: int) -> None:
         self._too_soon.batch_ended(now_ms)
         self._trials.batch_ended(now_ms)
+        self._pools.batch_ended()
         self._room.batch_ended(now_ms)
         self._suspects.batch_ended(now_ms)

@@ -20,6 +20,7 @@ from fairlead.observe.too_soon import LATE_MS, TooSoon
 CURED: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
 CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that the autoscaler lets go
 LOOK_MS: Final = 12_000  # in which there is a look: what was on a node for less may not have been seen there
+UNDER_WAY: Final = 3  # batches that wait for a slow store at once, at the most: what they hold is in no list that is looked at
 COME_TIMES: Final = 3  # of startSeconds: by then it must have registered
 
 Found = Callable[[str, str], None]
@@ -46,7 +47,9 @@ class PoolChecker:
         self._names: set[str] = set()  # that were ordered, ever
         self._curable: dict[Slot, Resources] = {}  # what each slot asks that waits for capacity
         self._until_ms: dict[Slot, int] = {}  # of those among them that wait for it no longer
-        self._holders: dict[str, set[tuple[str, Slot]]] = {}  # what is on each node
+        # What is on each node, and since when: in which batch, and its time.
+        self._holders: dict[str, dict[tuple[str, Slot], tuple[int, int]]] = {}
+        self._batches = 0
         self._began_ms: dict[str, int] = {}  # since when something is
         self._emptied_ms: dict[str, int] = {}  # when the last slot left a node, of those that were there for a look
         self._ordered_ms: dict[str, int] = {}  # when each was
@@ -65,13 +68,17 @@ class PoolChecker:
 
     def used(self, plural: str, at: Slot, old: Any, new: Any, now_ms: int) -> None:
         """Bindings and reservations."""
+        key, since = (plural, at), {}
         for one, there in ((old, False), (new, True)):
             if one is None or (plural == "bindings" and one.status.state not in HOLDS_CAPACITY):
                 continue
-            name, holders = one.spec.node, self._holders.setdefault(one.spec.node, set())
-            if there and not holders:
+            name, holders = one.spec.node, self._holders.setdefault(one.spec.node, {})
+            if not there:
+                since[name] = holders.pop(key, (self._batches, now_ms))
+                continue
+            if not holders:
                 self._began_ms.setdefault(name, now_ms)
-            (holders.add if there else holders.discard)((plural, at))
+            holders[key] = since.get(name, (self._batches, now_ms))
         for name in {one.spec.node for one in (old, new) if one is not None}:
             if name in self._began_ms and not self._holders.get(name) and now_ms - self._began_ms.pop(name) > LOOK_MS:
                 self._emptied_ms[name] = now_ms
@@ -82,6 +89,9 @@ class PoolChecker:
             self._came.add(new.metadata.name)
         if old is not None and new is None:
             self._left_ms[old.metadata.name] = now_ms
+
+    def batch_ended(self) -> None:
+        self._batches += 1
 
     def limits(self, name: str, old: NodePool, new: NodePool, now_ms: int) -> None:
         spec = old.spec
@@ -107,7 +117,7 @@ class PoolChecker:
         if new is None or pool is None or CLOSED in old.metadata.annotations or CLOSED not in new.metadata.annotations:
             return
         name, limits = old.metadata.name, self._limits(old.spec.pool, pool, now_ms)
-        used = self._uses(name)
+        used = self._uses(name) - self._unseen(name, now_ms)
         if self._there(pool) - len(self._leaving(pool)) > limits.most[0]:
             # There are more than there may be: then those go as well that have something on them, if the others have come.
             if used and self._stay(pool, name, now_ms) < limits.most[0]:
@@ -201,6 +211,11 @@ class PoolChecker:
     def _uses(self, node: str) -> int:
         bound = [one for one in self._objects["bindings"].values() if one.status.state in HOLDS_CAPACITY]
         return sum(one.spec.node == node for one in (*bound, *self._objects["reservations"].values()))
+
+    def _unseen(self, node: str, now_ms: int) -> int:
+        """How much of what is on it nobody may have seen who looked before this batch."""
+        holders = self._holders.get(node, {}).values()
+        return sum(batch >= self._batches - UNDER_WAY or now_ms - at_ms < LATE_MS for batch, at_ms in holders)
 
     def _tell(self, name: str, details: Iterable[str]) -> None:
         for detail in details:

@@ -187,8 +187,18 @@ def test_a_node_is_closed_when_it_was_empty_for_long_and_let_go_when_it_is_close
     assert used.found == ["B2"]
     few = fleet(pool("b-1", least=1), pooled("b-1", closed=True)).entry(SCALER, WROTE, pool(least=1))
     assert few.found == ["B2"], "one must be there"
-    busy = fleet(pool("b-1"), pooled("b-1"), binding(on="b-1")).entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=99)
+    busy = (
+        fleet(pool("b-1"), pooled("b-1"), binding(on="b-1"))
+        .passes(5, 25)
+        .entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=99)
+    )
     assert busy.found == ["B2"]
+    lately = fleet(pool("b-1"), pooled("b-1")).entry(SCALER, WROTE, binding(on="b-1"), at_s=60)
+    assert "B2" not in lately.entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=61).found, "it was looked at before that"
+    waited = fleet(pool("b-1"), pooled("b-1")).entry(SCALER, WROTE, binding(on="b-1"), at_s=60).passes(70, 80)
+    assert "B2" not in waited.entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=80).found, "three batches may be under way"
+    waited = fleet(pool("b-1"), pooled("b-1")).entry(SCALER, WROTE, binding(on="b-1"), at_s=60).passes(65, 80)
+    assert "B2" in waited.entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=80).found
     many = fleet(pool("b-1", most=0), pooled("b-1"), binding(on="b-1")).entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=99)
     assert many.found == [], "there are more than there may be"
 
@@ -233,7 +243,7 @@ def test_nobody_at_work_goes_before_those_that_have_not_come() -> None:
     def drained(*there: str, most: int) -> list[str]:
         rows = [pooled(name) for name in there]
         ordered = ("b-1", "b-2", "b-3")
-        forged = fleet(pool(*ordered, most=3), *rows, binding(on="b-1"))
+        forged = fleet(pool(*ordered, most=3), *rows, binding(on="b-1")).passes(5, 25)
         forged.entry(PEOPLE, WROTE, pool(*ordered, most=most), at_s=80)
         return forged.entry(SCALER, WROTE, pooled("b-1", closed=True), at_s=99).found
 
