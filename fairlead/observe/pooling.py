@@ -28,6 +28,13 @@ Objects = dict[str, dict[tuple[str, str], Any]]
 Slot = tuple[str, str]
 
 
+class Moment(NamedTuple):
+    """Of a batch: which one, and its time."""
+
+    batch: int
+    ms: int
+
+
 class Limits(NamedTuple):
     """The lowest and the highest that people allowed lately."""
 
@@ -46,39 +53,38 @@ class PoolChecker:
         self._raised_ms: dict[str, int] = {}
         self._names: set[str] = set()  # that were ordered, ever
         self._curable: dict[Slot, Resources] = {}  # what each slot asks that waits for capacity
-        self._until_ms: dict[Slot, int] = {}  # of those among them that wait for it no longer
-        # What is on each node, and since when: in which batch, and its time.
-        self._holders: dict[str, dict[tuple[str, Slot], tuple[int, int]]] = {}
+        self._until: dict[Slot, Moment] = {}  # of those among them that wait for it no longer
+        self._holders: dict[str, dict[tuple[str, Slot], Moment]] = {}  # what is on each node, and since when
         self._batches = 0
         self._began_ms: dict[str, int] = {}  # since when something is
         self._emptied_ms: dict[str, int] = {}  # when the last slot left a node, of those that were there for a look
         self._ordered_ms: dict[str, int] = {}  # when each was
         self._came: set[str] = set()  # nodes that an agent has registered, ever
-        self._left_ms: dict[str, int] = {}  # when a node was deregistered
-        self._before: dict[str, list[tuple[int, int, int]]] = {}  # until when a pool might have how few, and how many
+        self._left: dict[str, Moment] = {}  # when a node was deregistered
+        self._before: dict[str, list[tuple[Moment, int, int]]] = {}  # until when a pool might have how few, and how many
 
     # --- whoever writes it ---------------------------------------------------------------------------------------------------
 
     def waits(self, slot: Slot, old: Any, new: Any, now_ms: int) -> None:
         if new is not None and new.status.reason in CURED:
             self._curable[slot] = new.spec.ask.requests
-            self._until_ms.pop(slot, None)
+            self._until.pop(slot, None)
         elif slot in self._curable:
-            self._until_ms.setdefault(slot, now_ms)
+            self._until.setdefault(slot, Moment(self._batches, now_ms))
 
     def used(self, plural: str, at: Slot, old: Any, new: Any, now_ms: int) -> None:
         """Bindings and reservations."""
-        key, since = (plural, at), {}
+        key, now, since = (plural, at), Moment(self._batches, now_ms), {}
         for one, there in ((old, False), (new, True)):
             if one is None or (plural == "bindings" and one.status.state not in HOLDS_CAPACITY):
                 continue
             name, holders = one.spec.node, self._holders.setdefault(one.spec.node, {})
             if not there:
-                since[name] = holders.pop(key, (self._batches, now_ms))
+                since[name] = holders.pop(key, now)
                 continue
             if not holders:
                 self._began_ms.setdefault(name, now_ms)
-            holders[key] = since.get(name, (self._batches, now_ms))
+            holders[key] = since.get(name, now)
         for name in {one.spec.node for one in (old, new) if one is not None}:
             if name in self._began_ms and not self._holders.get(name) and now_ms - self._began_ms.pop(name) > LOOK_MS:
                 self._emptied_ms[name] = now_ms
@@ -88,7 +94,7 @@ class PoolChecker:
         if new is not None and _has_come(new):
             self._came.add(new.metadata.name)
         if old is not None and new is None:
-            self._left_ms[old.metadata.name] = now_ms
+            self._left[old.metadata.name] = Moment(self._batches, now_ms)
 
     def batch_ended(self) -> None:
         self._batches += 1
@@ -96,7 +102,7 @@ class PoolChecker:
     def limits(self, name: str, old: NodePool, new: NodePool, now_ms: int) -> None:
         spec = old.spec
         if (spec.min_nodes, spec.max_nodes) != (new.spec.min_nodes, new.spec.max_nodes):
-            self._before.setdefault(name, []).append((now_ms, spec.min_nodes, spec.max_nodes))
+            self._before.setdefault(name, []).append((Moment(self._batches, now_ms), spec.min_nodes, spec.max_nodes))
 
     # --- what the autoscaler writes ------------------------------------------------------------------------------------------
 
@@ -140,8 +146,8 @@ class PoolChecker:
             yield f"{len(added)} nodes were ordered beside {there}; there may be {limits.most[1]}"
         if there - len({*self._leaving(pool), *self._overdue(pool, pool.status.ordered, now_ms, -LATE_MS)}) < limits.least[1]:
             return  # so many are had whatever waits
-        for slot in [each for each, until_ms in self._until_ms.items() if now_ms - until_ms > LATE_MS]:
-            del self._curable[slot], self._until_ms[slot]
+        for slot in [each for each, until in self._until.items() if not self._is_unseen(until, now_ms)]:
+            del self._curable[slot], self._until[slot]
         waits = sum(not ask.exceeding(pool.spec.node) for ask in self._curable.values())
         if waits < len(added):
             yield f"{len(added)} nodes were ordered while {waits} slots waited for capacity that such a node has"
@@ -179,7 +185,7 @@ class PoolChecker:
         return any(one.spec.deadline_time is not None for one in self._objects["schedulingrequests"].values())
 
     def _limits(self, name: str, pool: NodePool, now_ms: int) -> Limits:
-        lately = [each[1:] for each in self._before.get(name, ()) if now_ms - each[0] < LATE_MS]
+        lately = [each[1:] for each in self._before.get(name, ()) if self._is_unseen(each[0], now_ms)]
         few, many = zip(*lately, (pool.spec.min_nodes, pool.spec.max_nodes), strict=True)
         return Limits((min(few), max(few)), (min(many), max(many)))
 
@@ -202,7 +208,7 @@ class PoolChecker:
         """Nodes that have come and that nobody has let go, without that one; what left a moment ago may not have been seen to."""
         mine = self._names_in(pool).items()
         stay = [name for name, node in mine if CLOSED not in node.metadata.annotations and _has_come(node) and name != closed]
-        return len(stay) + sum(now_ms - left_ms < LATE_MS for left_ms in self._left_ms.values())
+        return len(stay) + sum(self._is_unseen(left, now_ms) for left in self._left.values())
 
     def _leaving(self, pool: NodePool) -> list[str]:
         mine = self._names_in(pool).items()
@@ -214,8 +220,11 @@ class PoolChecker:
 
     def _unseen(self, node: str, now_ms: int) -> int:
         """How much of what is on it nobody may have seen who looked before this batch."""
-        holders = self._holders.get(node, {}).values()
-        return sum(batch >= self._batches - UNDER_WAY or now_ms - at_ms < LATE_MS for batch, at_ms in holders)
+        return sum(self._is_unseen(since, now_ms) for since in self._holders.get(node, {}).values())
+
+    def _is_unseen(self, at: Moment, now_ms: int) -> bool:
+        """Whoever ordered something in this batch may have looked before that."""
+        return at.batch >= self._batches - UNDER_WAY or now_ms - at.ms <= LATE_MS
 
     def _tell(self, name: str, details: Iterable[str]) -> None:
         for detail in details:
