@@ -31,7 +31,7 @@ class BoundsChecker:
         self._replicas = ReplicaChecker(objects, found, checked, self._too_soon)
         self._pools = PoolChecker(objects, found, checked, self._too_soon)
         self._trials = TrialChecker(objects, found, checked, self._too_soon)
-        self._room = RoomChecker(objects, found, checked)
+        self._room = RoomChecker(objects, found, checked, self._too_soon)
         self._suspects = SuspectChecker(objects, found, checked)
 
     def changed(self, plural: str, at: tuple[str, str], old: Any, new: Any, now_ms: int, role: Role | None) -> None:

@@ -3,8 +3,8 @@
 Only where the policy in force asks for moves; one plan at a time until what it moves has left and has a place; of one node, as
 many moves and as dear as that policy says, and as many in an hour whoever leads; nobody twice within an hour; nobody who is
 exclusive, a job's, a gang's or borrows. Where nothing has changed for some seconds: something waits that fits when they have left
-and did not before, and each of them fits on another node that is in use. Who was moved is not back on the node it left within ten
-seconds: fifteen are promised, and what is decided may be committed later. That budgets hold is S19's (leaving.py). Own memory and
+and did not before, and each of them fits on another node that is in use. Who was moved is not back on the node it left within
+fifteen seconds, less what a commit may be late. That budgets hold is S19's (leaving.py). Own memory and
 sums; shares nothing with who decides but the model. Fed by bounds.py.
 """
 
@@ -19,12 +19,13 @@ from fairlead.model.kinds.policy import Defragmentation
 from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, Revision, SchedulingRequest
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import NOTHING, Resources
+from fairlead.observe.too_soon import TooSoon
 
 REQUESTER: Final = "defragmenter"
 HOUR_MS: Final = 3_600_000
 DEADLINE_MS: Final = 120_000  # of a request, from when it was asked for
 LATE_MS: Final = 1_500  # between a look and the commit of what follows from it
-BACK_MS: Final = 10_000  # from when the next life of a slot that was moved is queued
+BACK_MS: Final = 15_000  # from when the next life of a slot that was moved is queued
 WAITS: Final = ("WaitingForCapacity", "NoMatchingCapacity")
 COSTS: Final = {"critical": 8, "standard": 4, "batch": 2, "best-effort": 1}
 DEAREST: Final = 8
@@ -47,10 +48,11 @@ class _Plan:
 class RoomChecker:
     """Tell it of every change before it is applied, and of every batch after it."""
 
-    def __init__(self, objects: Objects, found: Found, checked: dict[str, int]) -> None:
+    def __init__(self, objects: Objects, found: Found, checked: dict[str, int], too_soon: TooSoon) -> None:
         self._objects = objects
         self._found = found
         self._checked = checked
+        self._too_soon = too_soon
         self._plans: dict[datetime | None, _Plan] = {}  # by the deadline that all requests of one have
         self._asked: list[tuple[int, Slot]] = []  # within the hour
         self._moved_ms: dict[tuple[str, str], int] = {}  # workload's uid and slot -> when a move was asked for that was granted
@@ -94,8 +96,9 @@ class RoomChecker:
         node, until_ms = self._left.pop(slot, ("", 0))
         if node and not new.spec.claimed:
             self._checked["B4/back"] += 1
-            if new.spec.node == node and now_ms < until_ms:
-                self._found("B4", f"{'/'.join(slot)}: it was moved off {node} to make room, and is there again")
+            if new.spec.node == node:
+                detail = f"{'/'.join(slot)}: it was moved off {node} to make room, and is there again"
+                self._too_soon.unless(until_ms, now_ms, "B4", detail)
         for plan in self._plans.values():
             if slot in plan.open and plan.open[slot] != new.metadata.uid:
                 del plan.open[slot]

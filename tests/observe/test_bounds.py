@@ -418,11 +418,11 @@ def test_one_plan_at_a_time_until_what_moves_has_a_place_and_nobody_twice_in_an_
 
 
 def test_who_was_moved_is_not_back_on_the_node_it_left_within_ten_seconds() -> None:
-    def back(node: str, at_s: float, *, done: Effect | None = None, epoch: int = 2, **more: Any) -> Forged:
+    def back(node: str, at_s: int, *, done: Effect | None = None, epoch: int = 2, **more: Any) -> Forged:
         forged = pieces().entry(DISRUPTION, WROTE, asked(0, "defragmenter", 10, 1), at_s=10)
         for effect in (done or moved(0, 10), gone(binding(0)), request(0, epoch=epoch)):
             forged.entry(PEOPLE, WROTE, effect, at_s=20)
-        return forged.entry(PEOPLE, WROTE, binding(0, node, 200, uid="next", **more), at_s=at_s)
+        return forged.entry(PEOPLE, WROTE, binding(0, node, 200, uid="next", **more), at_s=at_s).passes(at_s, at_s + 1)
 
     assert "B4" in back("n1", 29).found
     assert back("n1", 29).checker.checked["B4/back"] == 1
