@@ -37,9 +37,10 @@ from fairlead.store.contract import (
 
 log = logging.getLogger(__name__)
 
-# Leases: so long a leader has to begin a new incarnation before it is taken for one that does not know. It may have to wait for
-# one first (`_outwait`), and whoever deposed it meanwhile would have to wait for another.
-PATIENCE: Final = 2
+# Leases: so long a leader has to begin a new incarnation before it is taken for one that does not know.
+PATIENCE: Final = 1
+# One that has written nothing yet may be waiting for a lease first (`_outwait`); who deposed it for that would wait for another.
+WAITING: Final = 2
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -108,6 +109,7 @@ class Candidate:
         silent_since = led_since = self._clock.monotonic()
         seen: object = None
         led: object = None
+        led_from = 0  # where the history was when it was first seen to lead
         limit_s = self._limit_s
         self._deposes = False
         while not self._stopping():
@@ -127,8 +129,8 @@ class Candidate:
             elif now - silent_since >= limit_s:
                 return head
             if head.fence() != led:
-                led, led_since = head.fence(), now
-            elif self._lost_in is not None and now - led_since >= PATIENCE * limit_s:
+                led, led_since, led_from = head.fence(), now, head.position
+            elif self._lost_in is not None and now - led_since >= limit_s * (PATIENCE if head.position > led_from else WAITING):
                 log.warning("epoch %d leads without what the store has lost: it is taken from it", head.epoch)
                 self._deposes = True
                 return head

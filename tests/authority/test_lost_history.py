@@ -9,12 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.authority.building import Deposed
-from fairlead.authority.candidate import PATIENCE, Candidate, Timing
+from fairlead.authority.candidate import PATIENCE, WAITING, Candidate, Timing
 from fairlead.authority.follower import Behind
 from fairlead.authority.hub import Expired
 from fairlead.authority.judge import Settings
 from fairlead.authority.term import CLOCK_RATE_ERROR
-from fairlead.store.contract import Committed, Fence, Fenced, Head
+from fairlead.model import codec
+from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob
+from fairlead.store.contract import Batch, Committed, Fence, Fenced, Head
 from fairlead.store.memory import MemoryDisk, MemoryStore
 
 TTL_S = 10.0
@@ -70,6 +72,13 @@ class Place:
         fence, sent = await server.acquire(head)
         assert fence is not None
         return (await server.take_over(fence, sent))[0].fence
+
+    async def write(self, fence: Fence) -> None:
+        head = await self.store.head()
+        header = Header(1, fence.incarnation, fence.epoch, fence.holder, head.position + 1, 0)
+        blob = encode_blob(header, [codec.encode(Entry(NO_COMMAND, (("tenants//gone", None),)))])
+        batch = Batch(head.position + 1, head.position + 1, head.hash, chain_hash(head.hash, blob), blob)
+        assert isinstance(await self.store.commit(fence, batch), Committed)
 
     async def alive(self, fence: Fence) -> Any:
         """Whoever leads under this fence renews with every look of others, for as long as it may."""
@@ -150,15 +159,24 @@ async def test_whoever_led_in_what_was_lost_is_given_the_rest_of_its_lease(place
     assert place.clock.now - at >= TTL_S * (1 + CLOCK_RATE_ERROR)
 
 
-async def test_somebody_who_leads_without_knowing_is_deposed_after_a_while_and_given_the_rest_of_its_lease(place: Place) -> None:
+@pytest.mark.parametrize("writes", [True, False])
+async def test_somebody_who_leads_without_knowing_is_deposed_after_a_while_and_given_the_rest_of_its_lease(
+    place: Place, writes: bool
+) -> None:
     one, two = await place.server("one"), await place.server("two")
     fence = await place.lead(one)
     two._store.head = await place.alive(fence)  # type: ignore[method-assign]
     two.lost_history(1)
     at = place.clock.now
-    observed = await soon(two.stand_by())
+    looking = asyncio.ensure_future(two.stand_by())
+    while place.clock.now < at + 1.0:
+        await asyncio.sleep(0)
+    if writes:
+        await place.write(fence)
+    observed = await soon(looking)
     waited_s = place.clock.now - at
     assert waited_s >= PATIENCE * TTL_S, "it may be about to begin a new incarnation by itself"
+    assert (waited_s < WAITING * TTL_S) is writes, "who writes in the old one is not about to"
     got, sent = await two.acquire(observed)
     assert got is not None
     assert isinstance(await place.store.renew(fence), Fenced)
@@ -176,7 +194,7 @@ async def test_whoever_begins_a_new_incarnation_is_left_in_peace(place: Place) -
     two._store.head = await place.alive(Fence(2, fence.epoch, fence.holder))  # type: ignore[method-assign]
     at = place.clock.now
     looking = asyncio.ensure_future(two.stand_by())
-    while place.clock.now < at + 3 * PATIENCE * TTL_S:
+    while place.clock.now < at + 2 * WAITING * TTL_S:
         await asyncio.sleep(0)
         assert not looking.done()
     looking.cancel()
@@ -196,7 +214,7 @@ async def test_whoever_waits_until_the_one_before_trusts_itself_no_more_is_left_
 
     two._store.head = looked  # type: ignore[method-assign]
     looking = asyncio.ensure_future(two.stand_by())
-    while place.clock.now < at + 3 * PATIENCE * TTL_S:
+    while place.clock.now < at + 2 * WAITING * TTL_S:
         await asyncio.sleep(0)
         assert not looking.done()
     assert (await head()).incarnation == 2
@@ -215,7 +233,7 @@ async def test_a_standby_that_was_away_for_longer_than_the_journal_reaches_has_l
     two.memory.catch_up = once(Behind("the journal starts after 9"))  # type: ignore[method-assign]
     looking = asyncio.ensure_future(two.stand_by())
     at = place.clock.now
-    while place.clock.now < at + 3 * PATIENCE * TTL_S:
+    while place.clock.now < at + 2 * WAITING * TTL_S:
         await asyncio.sleep(0)
         assert not looking.done(), "it has nothing to depose anybody for"
     looking.cancel()
