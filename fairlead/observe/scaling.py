@@ -9,7 +9,8 @@ memory; shares nothing with who decides but the model. Fed by bounds.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -62,7 +63,9 @@ class ReplicaChecker:
         raised, within = now > before, floor <= before <= max(floor, most)
         self._checked["B1/up" if raised else "B1/down"] += now != before
         if within:  # a bound that was moved holds at once
-            yield from self._raised(mine[0], old, now, now_ms) if raised else self._lowered(mine[0], before, now, now_ms)
+            yield from self._raised(mine[0], old, now, now_ms) if raised else ()
+            lately = tuple(self._wanted.get(mine[0].metadata.uid, ()))
+            self._too_soon.ask(now_ms, "B1", partial(_lowered, mine[0], lately, before, now))
         if raised:
             self._raised_ms[uid] = now_ms
 
@@ -80,15 +83,22 @@ class ReplicaChecker:
             due_ms, after = last_ms + int(scaler.spec.up_wait_seconds * 1000), f"{(now_ms - last_ms) / 1000:.1f} s after the last"
             self._too_soon.unless(due_ms, now_ms, "B1", f"{old.metadata.namespace}/{old.metadata.name}: {words} {after} addition")
 
-    def _lowered(self, scaler: Autoscaler, before: int, now: int, now_ms: int) -> Iterable[str]:
-        window_ms = scaler.spec.down_window_seconds * 1000
-        begins_ms = now_ms - window_ms
-        wanted = self._wanted.get(scaler.metadata.uid, [])
-        most = max((count for at_ms, count in wanted if at_ms > begins_ms + LATE_MS), default=0)
-        if now < min(most, scaler.spec.max_replicas, before):
-            yield f"{now} replicas were left, and {most} were wanted within {window_ms / 1000:.0f} s"
-        if not wanted or wanted[0][0] > begins_ms + LATE_MS:
-            yield f"{now} replicas were left before a load was known for {window_ms / 1000:.0f} s"
+
+def _lowered(scaler: Autoscaler, wanted: Sequence[tuple[int, int]], before: int, now: int, now_ms: int) -> str:
+    """What would be wrong if that was ordered at this time."""
+    if now >= before:
+        return ""
+    window_ms = scaler.spec.down_window_seconds * 1000
+    since_ms, words = (
+        now_ms - window_ms + LATE_MS,
+        f"{scaler.metadata.namespace}/{scaler.spec.workload}: {now} replicas were left",
+    )
+    most = max((count for at_ms, count in wanted if at_ms > since_ms), default=0)
+    if now < min(most, scaler.spec.max_replicas, before):
+        return f"{words}, and {most} were wanted within {window_ms / 1000:.0f} s"
+    if not wanted or wanted[0][0] > since_ms:
+        return f"{words} before a load was known for {window_ms / 1000:.0f} s"
+    return ""
 
 
 def _floor(scaler: Autoscaler, workload: Workload) -> int:

@@ -10,23 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+Judge = Callable[[int], str]
+
 LATE_MS: Final = 5_000  # between a look and when what follows from it is judged
 
 
 class TooSoon:
     def __init__(self, found: Callable[[str, str], None]) -> None:
         self._found = found
-        self._held: list[tuple[str, int, str]] = []
-        self._new: list[tuple[str, int, str]] = []  # of the batch that is being told
+        self._held: list[tuple[str, Judge, str]] = []
+        self._new: list[tuple[str, Judge, str]] = []  # of the batch that is being told
 
     def unless(self, due_ms: int, now_ms: int, promise: str, detail: str) -> None:
         """Found, unless it may have been done at `due_ms` or later. `now_ms`: the time of its batch."""
-        if now_ms < due_ms - LATE_MS:
-            self._new.append((promise, due_ms, detail))
+        self.ask(now_ms, promise, lambda at_ms: detail if at_ms < due_ms - LATE_MS else "")
+
+    def ask(self, now_ms: int, promise: str, judge: Judge) -> None:
+        """`judge` says what would be wrong if it was decided at that time."""
+        detail = judge(now_ms)
+        if detail:
+            self._new.append((promise, judge, detail))
 
     def batch_ended(self, now_ms: int) -> None:
-        for promise, due_ms, detail in self._held:
-            if now_ms < due_ms - LATE_MS:
+        for promise, judge, detail in self._held:
+            if judge(now_ms):
                 self._found(promise, detail)
         self._held, self._new = self._new, []
 

@@ -105,7 +105,7 @@ def test_replicas_go_down_to_the_most_that_was_wanted_in_the_window() -> None:
         forged = Forged(*BASE, *ROLES, scaler(), service(5, 5), bounds=True)
         for at_s, amount in enumerate(amounts):
             forged.entry(SCALER, WROTE, scaler(amount), at_s=at_s * 10)
-        return forged.entry(SCALER, WROTE, service(3, 5), at_s=len(amounts) * 10)
+        return forged.entry(SCALER, WROTE, service(3, 5), at_s=len(amounts) * 10).passes(len(amounts) * 10 + 1, 100)
 
     assert wanted(2, 3, 2, 2, 2, 2, 2).found == []
     assert wanted(2, 3, 2, 4, 2, 2, 2).found == ["B1"], "four were wanted forty seconds ago"
