@@ -28,6 +28,7 @@ from fairlead.decide.assigning import (
     choose,
     is_unsettled,
     may_carry,
+    next_block,
     recovery_in,
     room_for,
     slots_kept,
@@ -145,7 +146,7 @@ class WorkloadController:
         self._waiting.note(key, any(a.spec.give_up or waiting(a.status) for a in assignments))
         generation = revision.spec.generation
         turn = self._turn(key, workload, generation, assignments, _silent(cache), now_ms)
-        bodies += self._assign(workload, assignments, choice, order, (generation, turn), priority, policy, moves, now_ms)
+        bodies += self._assign(view, workload, assignments, choice, order, (generation, turn), priority, policy, moves, now_ms)
         # One that was written off is counted no more, but for what waits for somebody to delete the workload itself.
         counted = [a for a in assignments if _is_known(cache, a) or a.spec.region in choice.counts]
         silent = _silent(cache) | {a.spec.region for a in counted if not _is_known(cache, a)}
@@ -249,7 +250,7 @@ class WorkloadController:
         return self._totals(cache).beside((meta.namespace, region), own)
 
     def _assign(
-        self, workload: Workload, assignments: list[Assignment], choice: Choice, order: RecoveryOrder | None,
+        self, view: View, workload: Workload, assignments: list[Assignment], choice: Choice, order: RecoveryOrder | None,
         generation: tuple[int, Turn], priority: int, policy: CompiledPolicy, moves: Moves, now_ms: int,
     ) -> list[Body]:  # fmt: skip
         mine = {a.spec.region: a for a in assignments}
@@ -265,7 +266,7 @@ class WorkloadController:
             if old is None and count + extra == 0:
                 continue
             if region not in blocks:
-                blocks[region] = next(n for n in range(len(blocks) + 1) if n not in blocks.values())
+                blocks[region] = next_block(blocks.values(), view.incarnation)
             had = old.spec.slots if old is not None else ()
             slots = slots_kept(blocks[region], had, moves.given.get(region, ()), count)
             spec = self._order(workload, region, slots, blocks[region], total)

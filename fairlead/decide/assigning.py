@@ -11,7 +11,8 @@ and by the judge of a region's end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
 from fairlead.decide.spans import Spans, index_set, size, spans_of
@@ -121,6 +122,10 @@ def _spread(able: list[RegionFacts], slots: int, least: int, wished: Mapping[str
 # Each region numbers a workload's slots in a block of its own: an index never moves, so it can never run in two places. The first
 # half is for replicas (at most 10,000 a workload), the second for the surge of rollouts.
 BLOCK: Final = 20_000
+# Blocks that one incarnation gives out, more than anybody has regions; and after how many incarnations they begin anew: an index
+# has room for so many (COUNT_MAX).
+BLOCKS: Final = 64
+INCARNATIONS: Final = 1_600
 SPARE_FIRST: Final = 10_000
 
 
@@ -138,6 +143,12 @@ def own_slots(order: AssignmentSpec) -> int:
 def recovery_in(block: int, count: int) -> SlotRange:
     first = block * BLOCK + RECOVERY_FIRST
     return SlotRange(first=first, last=first + count - 1)
+
+
+def next_block(taken: Container[int], incarnation: int) -> int:
+    """Of a region that has none of this workload yet. A plane that was restored does not know which ones were given out since the
+    backup, and a region that is cut off goes on with its own: so those of an earlier incarnation are left alone."""
+    return next(block for block in itertools.count((incarnation - 1) % INCARNATIONS * BLOCKS) if block not in taken)
 
 
 def block_of(spare: SlotRange) -> int:

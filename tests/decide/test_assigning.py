@@ -8,7 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fairlead.decide.assigning import BLOCK, RegionFacts, block_of, choose, room_for, slots_in, spare_in
+from fairlead.decide.assigning import (
+    BLOCK,
+    BLOCKS,
+    INCARNATIONS,
+    SPARE_FIRST,
+    RegionFacts,
+    block_of,
+    choose,
+    next_block,
+    room_for,
+    slots_in,
+    spare_in,
+)
 from fairlead.decide.folding import revision_for
 from fairlead.decide.spans import holds, indices, joined, missing, size, spans_of
 from fairlead.model.kinds.intent import (
@@ -24,6 +36,7 @@ from fairlead.model.kinds.intent import (
 )
 from fairlead.model.kinds.work import SlotRange
 from fairlead.model.meta import Metadata
+from fairlead.model.report import COUNT_MAX
 from fairlead.model.resources import Resources
 
 EU, US = frozenset({"eu"}), frozenset({"us"})
@@ -197,3 +210,13 @@ def test_another_workload_of_the_same_name_has_revisions_of_its_own() -> None:
     again = workload(1)
     again = replace(again, metadata=replace(again.metadata, uid="v"))
     assert revision_for(again, 500, [first])[1]
+
+
+def test_a_restored_plane_gives_no_block_that_it_may_have_given_since_the_backup() -> None:
+    assert [next_block(taken, 1) for taken in ((), (0,), (0, 1), (1,))] == [0, 1, 2, 0]
+    before = {next_block(range(n), 1) for n in range(BLOCKS)}
+    assert next_block((0,), 2) not in before, "a region that is cut off may have been given any of them"
+    assert next_block((0, next_block((0,), 2)), 2) not in before | {next_block((0,), 2)}
+    assert next_block((0,), 3) not in before | {next_block(range(n), 2) for n in range(2 * BLOCKS)}
+    last = slots_in(next_block((), INCARNATIONS) + BLOCKS, SPARE_FIRST)
+    assert last[0].last <= COUNT_MAX, "an index has room for it"
