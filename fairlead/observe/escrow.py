@@ -162,11 +162,15 @@ class _Offered:
         if forgets or not spec.lease_seconds:
             self._made.clear()
         self._add(spec.version, spec.during, spec.after, leased_ms if spec.lease_seconds else _FOREVER)
-        for offer in spec.offers:
-            self._add(offer.version, offer.during, offer.after, _FOREVER if offer.until_time is None else _ms(offer.until_time))
+        self.carried(grant)
         self.newest = spec.version
         self.accepted = max(self.accepted, _stands_on(grant))
         self._made = {version: made for version, made in self._made.items() if version >= min(self.accepted, self.newest)}
+
+    def carried(self, grant: Grant) -> None:
+        """The offers before the newest, that go along with it."""
+        for offer in grant.spec.offers:
+            self._add(offer.version, offer.during, offer.after, _FOREVER if offer.until_time is None else _ms(offer.until_time))
 
     def answered(self, floor: int, until_ms: int) -> None:
         """The leases of all offers from this version on were prolonged."""
@@ -230,6 +234,8 @@ class OfferChecker:
             table.pop(region, None)
             return False
         asked = tenant in self._limits.tenants() and new.spec.lease_seconds > 0 and (old is None or old.spec != new.spec)
+        if old is not None and region in table:
+            table[region].carried(old)  # nobody offers anything by writing again what is there; another history may count it anew
         before = self._exposed(tenant, now_ms) if asked else NOTHING
         is_told = _is_told(new, incarnation)
         table.setdefault(region, _Offered()).wrote(new, self._leased_ms.get(region, 0), is_told and asked)

@@ -85,7 +85,7 @@ class Forged:
 
     def __init__(self, *rows: Effect, bounds: bool = False) -> None:
         self.checker = JournalChecker(bounds=bounds)
-        self.next, self.epoch = len(rows) + 1, 1
+        self.next, self.incarnation, self.epoch = len(rows) + 1, 1, 1
         self._previous = b"\0" * 32
         self.checker.begin([(key, n + 1, codec.encode(one)) for n, (key, one) in enumerate(rows)], _ms(0))
 
@@ -99,7 +99,7 @@ class Forged:
         soft = tuple((name, _ms(0) + after_ms) for name, after_ms in heard)
         made = Entry(command, tuple((key, codec.encode(one) if one is not None else None) for key, one in effects), soft)
         first = first or self.next
-        blob = codec.encode(Blob(Header(1, 1, self.epoch, "me", first, _ms(at_s)), (made,)))
+        blob = codec.encode(Blob(Header(1, self.incarnation, self.epoch, "me", first, _ms(at_s)), (made,)))
         hashed = chain_hash(self._previous, blob)
         self.checker.feed(Batch(first, first + len(effects) - 1, self._previous, hashed, blob))
         self._previous, self.next = hashed, first + len(effects)

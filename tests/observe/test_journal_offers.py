@@ -113,3 +113,14 @@ def test_what_a_region_has_given_up_is_free_at_once() -> None:
     taken = (3, superseding(100, 2, 2, (1, 800, 1000)))
     assert journal(*FIRST, taken, (4, offer(900, 1, "s"))) == []
     assert journal(*FIRST, taken, (4, superseding(100, 2, 1)), (5, offer(900, 1, "s"))) == [], "a late word changes nothing"
+
+
+def test_what_goes_along_with_an_offer_is_none_that_is_made_in_another_history() -> None:
+    forged = Forged(lease(Role.QUOTA)).entry(ADA, BODY, quota(1000))
+    for effect in (superseding(900, 1, 0), superseding(850, 2, 2, (1, 900, 5000)), offer(150, 1, "s")):
+        forged.entry(by(Role.QUOTA), BODY, effect)
+    forged.entry(by(Role.QUOTA), BODY, superseding(850, 2, 1, (1, 900, 5000)))  # its region was restored, and says less
+    forged.incarnation = 2
+    forged.entry(by(Role.QUOTA), BODY, superseding(800, 3, 1, (1, 900, 5000), (2, 850, 5000)))
+    assert "S5" not in forged.found, "nobody was offered more by that"
+    assert "S5" in forged.entry(by(Role.QUOTA), BODY, offer(160, 2, "s")).found
